@@ -28,6 +28,39 @@ func (play Simulator) Trained(ctx context.Context, model string) Simulator {
 	}
 }
 
+// trainedWarm returns a simulator as that of Trained, with programs that train for one
+// run after another where they can, and what ends them.
+func (play Simulator) trainedWarm(ctx context.Context) (trained Simulator, end func() error) {
+	var mutex sync.Mutex
+	var programs *trainers // nil before the first run
+	trained = func(s *scenarios.Scenario, policyName string, note func(record.Event)) (sum record.Summary, err error) {
+		if _, err := s.FindProgram(); err != nil {
+			return sum, err
+		}
+		mutex.Lock()
+		if programs == nil {
+			programs, err = newTrainers()
+		}
+		mutex.Unlock()
+		if err != nil {
+			return sum, err
+		}
+		err = programs.with(ctx, s, func(s *scenarios.Scenario) error {
+			sum, err = play.train(ctx, s, policyName, note, "")
+			return err
+		})
+		return sum, err
+	}
+	return trained, func() error {
+		mutex.Lock()
+		defer mutex.Unlock()
+		if programs == nil {
+			return nil
+		}
+		return programs.close()
+	}
+}
+
 func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyName string, note func(record.Event), model string) (record.Summary, error) {
 	t, err := newTrained(s)
 	if err != nil {
@@ -88,13 +121,16 @@ func (t *trained) add(e record.Event, note func(record.Event)) error {
 
 // TrainedOnce returns a simulator whose results have what the runs train, as that
 // of Trained has. What several runs train alike is computed once, on a thread of
-// the lowest priority. It is safe for concurrent use, and ends early with ctx.
-func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
+// the lowest priority. Programs of the user's own train for one run after another where
+// they can; end ends them. The simulator is safe for concurrent use, and ends early with
+// ctx.
+func (play Simulator) TrainedOnce(ctx context.Context) (trained Simulator, end func() error) {
 	var mutex sync.Mutex
 	known := map[any]func() (*record.Training, error){}
+	foreign, end := play.trainedWarm(ctx)
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 		if s.Train.Foreign() { // who knows what it hangs on
-			return play.Trained(ctx, "")(s, policyName, note)
+			return foreign(s, policyName, note)
 		}
 		var events []record.Event
 		sum, err := play(s, policyName, func(e record.Event) {
@@ -128,7 +164,7 @@ func (play Simulator) TrainedOnce(ctx context.Context) Simulator {
 			computed.Complete(&sum)
 		}
 		return sum, err
-	}
+	}, end
 }
 
 // training computes what the events of a run train, on a thread of its own.

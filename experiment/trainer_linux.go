@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"testbed/internal/filelock"
@@ -25,25 +25,59 @@ const (
 	envImports  = "TESTBED_IMPORTS"
 )
 
-func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenarios.Scenario) error) (err error) {
+// trainers is where programs of several runs have what they need, and wait between runs
+// if they can.
+type trainers struct {
+	dir  string
+	lock *os.File
+	warm *program.Warm
+	logs atomic.Int64 // so many files for output
+}
+
+func newTrainers() (*trainers, error) {
 	dir, lock, err := scratch()
 	if err != nil {
-		return fmt.Errorf("making a folder for what the program says: %w", err)
+		return nil, fmt.Errorf("making a folder for what the program says: %w", err)
 	}
-	defer lock.Close()
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	t := &trainers{dir: dir, lock: lock, warm: &program.Warm{}}
 	if err := python.Write(filepath.Join(dir, "python")); err != nil {
-		return fmt.Errorf("keeping the Python package for the program: %w", err)
+		return nil, errors.Join(fmt.Errorf("keeping the Python package for the program: %w", err), t.close())
 	}
+	return t, nil
+}
+
+// close ends all programs, and removes what they said.
+func (t *trainers) close() error {
+	t.warm.Close()
+	err := os.RemoveAll(t.dir)
+	if t.lock != nil {
+		t.lock.Close()
+	}
+	return err
+}
+
+func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenarios.Scenario) error) (err error) {
+	t, err := newTrainers()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	return t.with(ctx, s, play)
+}
+
+// with is WithTrainer for a scenario with a program.
+func (t *trainers) with(ctx context.Context, s *scenarios.Scenario, play func(*scenarios.Scenario) error) error {
 	joins := map[policy.ID]policy.Time{}
 	for _, w := range s.Workers {
 		joins[w.ID] = w.JoinAt
 	}
-	cfg := program.Settings(s.Train, s.Seed, s.InnerSteps, s.TargetOuterSteps, joins).Here(filepath.Join(dir, "python"), func(name string) string { return filepath.Join(dir, name+".log") })
-	cfg.OwnGroup, cfg.Quotes = true, true
-	asking := cfg
-	asking.Env = append(slices.Clone(cfg.Env), envImports+"="+filepath.Join(dir, importsFile))
-	initial, err := program.Ask(ctx, asking)
+	imports := filepath.Join(t.dir, importsFile)
+	cfg := program.Settings(s.Train, s.Seed, s.InnerSteps, s.TargetOuterSteps, joins).Here(filepath.Join(t.dir, "python"), func(name string) string {
+		return filepath.Join(t.dir, fmt.Sprintf("%s.%d.log", name, t.logs.Add(1)))
+	})
+	cfg.OwnGroup, cfg.Quotes, cfg.Warm = true, true, t.warm
+	cfg.Env = append(cfg.Env, envImports+"="+imports)
+	initial, err := program.Ask(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("asking the program for its initial parameters: %w", err)
 	}
@@ -54,7 +88,7 @@ func withTrainer(ctx context.Context, s *scenarios.Scenario, play func(*scenario
 	task := program.New(cfg, initial)
 	defer task.Close()
 	asked.Train.Own = task
-	if asked.Train.Made, err = describeTrainer(s, filepath.Join(dir, importsFile), len(initial)); err != nil {
+	if asked.Train.Made, err = describeTrainer(s, imports, len(initial)); err != nil {
 		return err
 	}
 	return play(asked)

@@ -10,6 +10,18 @@ import (
 	"testbed/scenarios"
 )
 
+var errElsewhere = fmt.Errorf("training with a program of your own: %w here; do it on Linux", errors.ErrUnsupported)
+
+type trainers struct{}
+
+func newTrainers() (*trainers, error) { return nil, errElsewhere }
+
+func (*trainers) with(context.Context, *scenarios.Scenario, func(*scenarios.Scenario) error) error {
+	return errElsewhere
+}
+
+func (*trainers) close() error { return nil }
+
 func withTrainer(context.Context, *scenarios.Scenario, func(*scenarios.Scenario) error) error {
-	return fmt.Errorf("training with a program of your own: %w here; do it on Linux", errors.ErrUnsupported)
+	return errElsewhere
 }

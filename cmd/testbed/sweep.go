@@ -174,13 +174,15 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	if o.Simulate, err = experiment.NewSimulator(f.network, nil); err != nil {
 		return err
 	}
+	end := func() error { return nil }
 	if f.train {
-		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())
+		o.Simulate, end = o.Simulate.TrainedOnce(cmd.Context())
 	}
 	if f.real {
 		o.Real = f.player(cmd, true)
 	}
 	s, failed := experiment.Sweep(cmd.Context(), p, o)
+	failed = errors.Join(failed, end())
 	show.end()
 	if failed != nil && !invalid(failed) {
 		if s.Dir != "" {

@@ -20,6 +20,7 @@ type tuneFlags struct {
 	train                        bool
 	points, seeds, heldOut, best int
 	repeat                       int
+	end                          func() error // of programs that train; may be nil
 }
 
 func tuneCommand() *cobra.Command {
@@ -72,6 +73,9 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 			}
 		}
 		t, failed := experiment.Tune(cmd.Context(), o)
+		if flags.end != nil {
+			failed = errors.Join(failed, flags.end())
+		}
 		if failed != nil && !invalid(failed) {
 			if t != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "what there is of the record is in %s\n", t.Dir)
@@ -129,7 +133,7 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		return o, errs.Usagef("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name)
 	}
 	if o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated); err == nil && f.train {
-		o.Simulate = o.Simulate.TrainedOnce(cmd.Context())
+		o.Simulate, f.end = o.Simulate.TrainedOnce(cmd.Context())
 	}
 	if err != nil {
 		return o, err

@@ -23,6 +23,7 @@ import (
 
 // Main is the program. Its last argument says how it behaves: "well", or
 // "WHAT at PLACE", for one worker "WHAT at PLACE of 1"; or "computes MILLISECONDS".
+// With "again, " before that it trains for one run after another.
 func Main() {
 	if err := trains(os.Args[len(os.Args)-1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -34,13 +35,31 @@ func Main() {
 // trains takes steps that depend on the outer parameters, the worker, the step, and
 // a momentum that is its state.
 func trains(how string) error {
+	if how, again := strings.CutPrefix(how, "again, "); again {
+		for run, err := range client.Runs() {
+			if err == nil {
+				err = trainsFor(run, how)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	run, err := client.Join()
 	if err != nil {
 		return err
 	}
+	return trainsFor(run, how)
+}
+
+func trainsFor(run *client.Run, how string) error {
 	initial := []float32{1, 2, 3, 4, 5}
 	if strings.HasPrefix(how, "another size") && run.Worker == 1 {
 		initial = append(initial, 6)
+	}
+	if how == "a size of its own" {
+		initial = make([]float32, run.Seed)
 	}
 	if how != "no loss" {
 		run.Validate = func(p []float32) float64 {

@@ -16,51 +16,48 @@ import testbed
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
 
-model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
-inner = torch.optim.AdamW(model.parameters(), lr=3e-3)
-
 
 def batch(seed, size=64):
     x = torch.randn(size, 8, generator=torch.Generator().manual_seed(seed))
     return x, torch.sin(x[:, :1] * x[:, 1:2]) + 0.5 * x[:, 2:3]
 
 
-def load(params):
-    vector_to_parameters(torch.from_numpy(params.copy()), model.parameters())
+def train(run):
+    torch.manual_seed(run.seed)
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+    inner = torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+    def load(params):
+        vector_to_parameters(torch.from_numpy(params.copy()), model.parameters())
+
+    def validate(params):
+        load(params)
+        x, y = batch(1, 1024)
+        with torch.no_grad():
+            return nn.functional.mse_loss(model(x), y).item()
+
+    def dump():
+        file = io.BytesIO()
+        torch.save(inner.state_dict(), file)
+        return file.getvalue()
+
+    run.init(parameters_to_vector(model.parameters()), validate=validate)
+    fresh = dump()
+    for r in run:
+        load(r.params)
+        if r.restored:
+            inner.load_state_dict(torch.load(io.BytesIO(r.state or fresh)))
+        for step in r.steps:
+            # What a step sees depends on worker, round and step alone.
+            x, y = batch(((r.number * run.inner_steps + step) * run.workers + run.worker) + 1000)
+            loss = nn.functional.mse_loss(model(x), y)
+            inner.zero_grad()
+            loss.backward()
+            inner.step()
+            r.done(loss.item())
+        r.params = parameters_to_vector(model.parameters())
+        r.state = dump()
 
 
-def validate(params):
-    load(params)
-    x, y = batch(1, 1024)
-    with torch.no_grad():
-        return nn.functional.mse_loss(model(x), y).item()
-
-
-def dump():
-    file = io.BytesIO()
-    torch.save(inner.state_dict(), file)
-    return file.getvalue()
-
-
-run = testbed.join(state_bytes=1 << 17, validate=validate)
-torch.manual_seed(run.seed)
-for m in model:
-    if isinstance(m, nn.Linear):
-        m.reset_parameters()
-run.init(parameters_to_vector(model.parameters()))
-fresh = dump()
-
-for r in run:
-    load(r.params)
-    if r.restored:
-        inner.load_state_dict(torch.load(io.BytesIO(r.state or fresh)))
-    for step in r.steps:
-        # What a step sees depends on worker, round and step alone.
-        x, y = batch(((r.number * run.inner_steps + step) * run.workers + run.worker) + 1000)
-        loss = nn.functional.mse_loss(model(x), y)
-        inner.zero_grad()
-        loss.backward()
-        inner.step()
-        r.done(loss.item())
-    r.params = parameters_to_vector(model.parameters())
-    r.state = dump()
+for run in testbed.runs(state_bytes=1 << 17):  # one, or all of a sweep, each with a model of its own
+    train(run)

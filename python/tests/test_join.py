@@ -122,3 +122,28 @@ def test_the_learning_rate_of_the_docs():
         r.number = n
         rates += [names["rate"](run, r, step, highest=1.0, warmup=5) for step in range(1, 11)]
     assert rates[4] == 1.0 and rates == rates[:5] + sorted(rates[5:], reverse=True) and rates[-1] == pytest.approx(0) and rates[0] == 0.2
+
+
+def test_a_sweep_starts_a_program_once(own_folder):
+    """Where the program takes one run after another, each point learns what it does in new processes."""
+    body = TRAIN[TRAIN.index("run.init") :].replace("np.zeros(4, np.float32)", "np.full(4, run.seed, np.float32), validate=lambda p: float(p[0])")
+    sc = tb.Scenario.library("persistent_straggler")
+    sc.base, sc.real.parameters = str(own_folder), None
+    sc.workers = sc.workers[:3]
+    sc.injects = [tb.Slow(id=2, at=0, factor=4)]
+    sc.target_outer_steps = 3
+    sc.train = tb.Train(task="program", program=[sys.executable, "train.py"])
+
+    def sweep(first):
+        text = "import numpy as np\nimport os\nimport testbed\nopen('starts', 'a').write('once\\n')\n%s\n" % first
+        (own_folder / "train.py").write_text(text + "".join("    " + line + "\n" for line in body.splitlines()))
+        rows = tb.sweep(sc, {"inner_steps": [2, 3]}, ["baseline", "straggler"], seeds=(1, 2), train=True).rows
+        starts = (own_folder / "starts").read_text().count("once")
+        (own_folder / "starts").unlink()
+        return sorted(rows, key=str), starts
+
+    afresh, many = sweep("run = testbed.join(size=4)\nif True:")
+    warm, few = sweep("for run in testbed.runs(size=4):")
+    assert len(warm) == 8 and warm == afresh and all(row["final_validation_loss"] for row in warm)
+    assert many == 5 * 8  # the first call, three workers, and one that validates
+    assert few <= 4 * (os.cpu_count() or 1)  # points are played side by side

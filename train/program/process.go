@@ -46,6 +46,7 @@ type process struct {
 	waited time.Duration     // for the first of them
 	over   chan struct{}     // holds a token until it has been ended
 	failed bool              // something was wrong with it
+	again  bool              // it can train for one run after another
 }
 
 const (
@@ -94,14 +95,19 @@ func start(cfg *Config, name, role string, worker int) (*process, error) {
 		return nil, p.problem(fmt.Errorf("cannot be started: %w", err), "install it, or write it in train.program as it is found from the scenario's folder")
 	}
 	go p.listen()
-	if err := p.send(wire.Message{
-		Type: wire.Welcome, Version: wire.Version, Role: role, Worker: worker,
-		Workers: cfg.Workers, Seed: cfg.Seed, InnerSteps: cfg.InnerSteps, Rounds: cfg.Rounds,
-	}); err != nil {
+	if err := p.welcome(role, worker); err != nil {
 		p.kill()
 		return nil, err
 	}
 	return p, nil
+}
+
+// welcome says which run this is, and who the program is in it.
+func (p *process) welcome(role string, worker int) error {
+	return p.send(wire.Message{
+		Type: wire.Welcome, Version: wire.Version, Role: role, Worker: worker,
+		Workers: p.cfg.Workers, Seed: p.cfg.Seed, InnerSteps: p.cfg.InnerSteps, Rounds: p.cfg.Rounds,
+	})
 }
 
 // open makes the socket, whose other end it returns, and the memory.
@@ -186,15 +192,27 @@ func (p *process) send(m wire.Message) error {
 	return p.gone()
 }
 
+// errAnotherLayout is about a process that is warm, whose memory has its length for good.
+var errAnotherLayout = errors.New("the program asks for another layout of the memory than in the run before")
+
 // join waits until the program says how large it is, and lays out the memory.
 func (p *process) join(ctx context.Context) (wire.Message, error) {
 	join, err := p.await(ctx, "that it joins", func(m wire.Message) bool { return m.Type == wire.Join })
 	if err != nil {
 		return join, err
 	}
-	if p.layout, err = wire.NewLayout(join); err != nil {
+	layout, err := wire.NewLayout(join)
+	if err != nil {
 		return join, p.problem(fmt.Errorf("joined with %w", err), "let it ask for what it needs")
 	}
+	if p.layout != nil { // of the run before
+		if *layout != *p.layout {
+			return join, errAnotherLayout
+		}
+		p.size = join.Parameters
+		return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})
+	}
+	p.layout = layout
 	if err := p.share(); err != nil {
 		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "let it leave the descriptor of the memory alone until it has joined")
 	}

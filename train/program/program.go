@@ -37,6 +37,9 @@ type Config struct {
 	Workers, InnerSteps, Rounds int
 	Seed                        uint64
 
+	// Warm keeps processes for further runs, if it is not nil.
+	Warm *Warm `json:"-"`
+
 	// Validator is the worker with whose process the one that validates starts,
 	// so that the run does not go on without its losses while that begins.
 	Validator int
@@ -45,15 +48,15 @@ type Config struct {
 // Ask starts the program for as long as it takes to offer its initial
 // parameters.
 func Ask(ctx context.Context, cfg Config) (initial []float32, err error) {
-	p, err := start(&cfg, "init", wire.RoleInit, 0)
+	p, join, err := begin(ctx, &cfg, "init", wire.RoleInit, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer p.kill()
-	join, err := p.join(ctx)
-	if err != nil {
-		return nil, err
-	}
+	defer func() {
+		if err != nil || !cfg.Warm.keep(p) {
+			p.kill()
+		}
+	}()
 	if _, err := p.await(ctx, "its initial parameters", func(m wire.Message) bool { return m.Type == wire.Init }); err != nil {
 		return nil, err
 	}
@@ -112,16 +115,13 @@ func (t *Task) Trainer(worker int) (train.Trainer, error) {
 
 // start starts a process, which has to be as large as the others.
 func (t *Task) start(name, role string, worker int) (*process, wire.Message, error) {
-	p, err := start(&t.cfg, name, role, worker)
+	p, join, err := begin(context.Background(), &t.cfg, name, role, worker) // within the limit
 	if err != nil {
 		return nil, wire.Message{}, err
 	}
-	join, err := p.join(context.Background()) // within the limit
-	if n := len(t.initial); err == nil && join.Parameters != n {
+	if n := len(t.initial); join.Parameters != n {
 		err = p.problem(fmt.Errorf("joined with %d parameters; this run has %d", join.Parameters, n),
 			"every process of it must have the same model")
-	}
-	if err != nil {
 		p.kill()
 		return nil, wire.Message{}, err
 	}
@@ -172,15 +172,18 @@ func (t *Task) Close() error {
 	t.open = map[*process]struct{}{}
 	t.mu.Unlock()
 	for p := range open {
-		p.end()
+		t.cfg.over(p)
 	}
 	return nil
 }
 
-func (t *Task) closed(p *process) {
+// closed says whether the process was open until now.
+func (t *Task) closed(p *process) bool {
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, open := t.open[p]
 	delete(t.open, p)
-	t.mu.Unlock()
+	return open
 }
 
 // trainer is a worker's process, and what of its state counts.
@@ -291,7 +294,8 @@ func (t *trainer) Restore(state []byte) error {
 func (t *trainer) Processes() []int { return []int{t.p.command.Process.Pid} }
 
 func (t *trainer) Close() error {
-	t.task.closed(t.p)
-	t.p.end()
+	if t.task.closed(t.p) {
+		t.task.cfg.over(t.p)
+	}
 	return nil
 }

@@ -173,7 +173,8 @@ func TestTaughtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			once := play.TrainedOnce(t.Context())
+			once, end := play.TrainedOnce(t.Context())
+			t.Cleanup(func() { _ = end() })
 			for _, policyName := range []string{"baseline", "straggler", "deadline", "straggler:k=9"} {
 				want, err := play.Trained(t.Context(), "")(s, policyName, nil)
 				if err != nil {

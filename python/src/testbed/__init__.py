@@ -68,12 +68,12 @@ from .scenario import (
 from .verbs import calibrate, compare, doctor, estimate, load, plan, replay, report, resume, run, simulate, sweep, tune, verify
 
 if TYPE_CHECKING:
-    from ._join import Run, flat, join, load_model
+    from ._join import Run, flat, join, load_model, runs
 
 __version__ = "0.3.0"
 
 # What a trainer uses needs numpy, which all else does not.
-_TRAINER = ("join", "flat", "load_model", "Run")
+_TRAINER = ("join", "runs", "flat", "load_model", "Run")
 
 
 def __getattr__(name: str) -> Any:
@@ -90,6 +90,6 @@ __all__ = [
     "LinkChange", "LinkInject", "LinkTrace", "Links", "LossBurst", "Member", "Model", "Noise", "OuterOptimiser", "PairPath", "Partition", "Pause", "Policies",
     "Policy", "Preempt", "Progress", "Properties", "Range", "Real", "Refuse", "Regions", "Restart", "Restore", "Result", "Resume", "Round", "Run", "Scenario",
     "Slow", "Steps", "Sweep", "TestbedError", "Thermal", "Train", "Tuning", "Unsupported", "Upload", "UsageError", "Work", "WorkerClass", "WorkerSpec",
-    "binary", "calibrate", "compare", "doctor", "estimate", "flat", "join", "library", "load", "load_model", "plan", "replay", "report", "resume", "run",
+    "binary", "calibrate", "compare", "doctor", "estimate", "flat", "join", "library", "load", "load_model", "plan", "replay", "report", "resume", "run", "runs",
     "share", "simulate", "sweep", "tune", "verify", "version",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ import sys
 
 import numpy
 
-__all__ = ["join", "Run", "Round", "flat", "load_model"]
+__all__ = ["join", "runs", "Run", "Round", "flat", "load_model"]
 __version__ = "1.1"
 
 VERSION = 1  # of the protocol
@@ -81,6 +81,27 @@ def join(size=None, state_bytes=None, validate=None, standalone=False):
     return Run(size, state_bytes, validate, standalone)
 
 
+def runs(size=None, state_bytes=None, validate=None, standalone=False):
+    """The runs of this process, one after another; the arguments are those of join.
+
+    For programs that can train for one run after another, so that `sweep --train` and
+    `tune --train` start them once and not for each point:
+
+        for run in testbed.runs():
+            …                       # what follows join: model, optimiser, run.init, rounds
+
+    The body begins each time with nothing of the run before: a new model, a new
+    optimiser, random numbers from run.seed. Imports and data can stay. Outside of
+    sweeps there is one run.
+    """
+    run = Run(size, state_bytes, validate, standalone, warm=True)
+    while True:
+        yield run
+        if run._other is None:
+            return
+        run = run._another(size, state_bytes, validate)
+
+
 class Run:
     """The run. Iterating over it gives the rounds of this process's worker.
 
@@ -88,18 +109,29 @@ class Run:
     workers, seed, inner_steps, rounds: of the run. Rounds and inner steps count from 1.
     """
 
-    def __init__(self, size, state_bytes, validate, standalone=False):
-        self._alone = None
+    def __init__(self, size, state_bytes, validate, standalone=False, warm=False):
+        self._alone, self._warm = None, warm
         if standalone and "TESTBED_SOCKET" not in os.environ:
             self._alone = _Alone(**({} if standalone is True else dict(standalone)))
         else:
             self._connect()
+        self._begin(size, state_bytes, validate)
+
+    def _another(self, size, state_bytes, validate):
+        """The run that follows this one in the same process."""
+        run = object.__new__(type(self))
+        run._alone, run._warm, run._socket, run._memory = self._alone, True, self._socket, self._memory
+        run._begin(size, state_bytes, validate, self._other)
+        return run
+
+    def _begin(self, size, state_bytes, validate, welcome=None):
         self._size, self._state_bytes, self._validate = size, state_bytes, validate
+        self._other = None  # the welcome to the run after this one
         self._next = None  # has been received, and not yet acted on
         self._over = False  # the run is
         self._shared = None
         try:
-            m = self._receive("welcome")
+            m = welcome or self._receive("welcome")
         except _Over:
             sys.exit(0)
         if m.get("version") != VERSION:
@@ -125,9 +157,11 @@ class Run:
                 "it inherits. Have it pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program itself in train.program" % (2 * (fd, self._memory))
             ) from None
 
-    def init(self, params):
+    def init(self, params, validate=None):
         """Offer the initial parameters. Those of the first call become everyone's;
-        every process has to offer as many."""
+        every process has to offer as many. validate is as of join."""
+        if validate is not None:
+            self._validate = validate
         params = flat(params)
         if self._size is not None and params.size != self._size:
             raise ValueError("%d initial parameters, but join was told %d" % (params.size, self._size))
@@ -135,7 +169,10 @@ class Run:
         if self._state_bytes is None:
             self._state_bytes = (64 << 10) + 64 * params.size
         try:
-            self._send(type="join", version=VERSION, parameters=self._size, state_bytes=self._state_bytes, validates=self._validate is not None)
+            message = dict(version=VERSION, parameters=self._size, state_bytes=self._state_bytes, validates=self._validate is not None)
+            if self._warm:
+                message["again"] = True
+            self._send(type="join", **message)
             layout = self._receive("memory")["layout"]
         except _Over:
             sys.exit(0)
@@ -153,6 +190,8 @@ class Run:
         if self._alone:
             self._alone.take(message)
             return
+        if self._over:
+            raise _Over()
         try:
             self._socket.send(json.dumps(message).encode())
         except (BrokenPipeError, ConnectionResetError):
@@ -175,6 +214,9 @@ class Run:
                 self._over = True
                 raise _Over()
             m = json.loads(data)
+        if m["type"] == "welcome" and self._warm and self._shared is not None:  # to another run: this one is over
+            self._other, self._over = m, True
+            raise _Over()
         if m["type"] not in types:
             raise RuntimeError("testbed says %r, which does not come here" % m["type"])
         return m
@@ -361,8 +403,10 @@ def _tell_imports():
             files.append(file)
         elif "." not in name and isinstance(version, str) and library:
             libraries[name] = version
-    with open(path, "w", encoding="utf-8") as out:
+    new = "%s.%d" % (path, os.getpid())  # others may be reading, or writing, too
+    with open(new, "w", encoding="utf-8") as out:
         json.dump({"python": sys.version.split()[0], "libraries": libraries, "files": sorted(set(files))}, out)
+    os.replace(new, path)
 
 
 def _finite(loss, what):

@@ -57,6 +57,8 @@ type Run struct {
 	size   int
 	role   string
 	next   *wire.Message // has been received, and not yet acted on
+	warm   bool          // another run may follow in this process
+	other  *wire.Message // the welcome to that
 	err    error
 }
 
@@ -73,14 +75,40 @@ func Join() (*Run, error) {
 	}
 	r := &Run{socket: os.NewFile(uintptr(numbers[0]), "testbed"), memory: numbers[1]}
 	m, err := r.receive()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("joining the run: %w", err)
-	case m.Type != wire.Welcome || m.Version != wire.Version:
-		return nil, fmt.Errorf("joining the run: testbed speaks version %d of the protocol, this program %d", m.Version, wire.Version)
+	}
+	return r, r.welcome(m)
+}
+
+func (r *Run) welcome(m wire.Message) error {
+	if m.Type != wire.Welcome || m.Version != wire.Version {
+		return fmt.Errorf("joining the run: testbed speaks version %d of the protocol, this program %d", m.Version, wire.Version)
 	}
 	r.role, r.Worker, r.Workers, r.Seed, r.InnerSteps, r.OuterSteps = m.Role, m.Worker, m.Workers, m.Seed, m.InnerSteps, m.Rounds
-	return r, nil
+	return nil
+}
+
+// Runs is for programs that can train for one run after another, so that a sweep need not
+// start them for each of its points. It yields a Run for each, as Join returns one; the
+// body of the loop does for each what a program does that has just started. After a run
+// that ends in an error it yields none.
+func Runs() iter.Seq2[*Run, error] {
+	return func(yield func(*Run, error) bool) {
+		r, err := Join()
+		if err == nil {
+			r.warm = true
+		}
+		for yield(r, err) && err == nil && r.other != nil && r.Err() == nil {
+			m := *r.other
+			if err := unix.Munmap(r.shared); err != nil { // whatever was kept of it was not to be
+				yield(nil, fmt.Errorf("unmapping the shared memory: %w", err))
+				return
+			}
+			r = &Run{socket: r.socket, memory: r.memory, warm: true}
+			err = r.welcome(m)
+		}
+	}
 }
 
 // Init offers the initial parameters. Those of the first process that is asked
@@ -96,7 +124,7 @@ func (r *Run) init(parameters []float32) error {
 	if r.StateBytes == 0 {
 		r.StateBytes = wire.MaxState(r.size)
 	}
-	if err := r.send(wire.Message{Type: wire.Join, Version: wire.Version, Parameters: r.size, StateBytes: r.StateBytes, Validates: r.Validate != nil}); err != nil {
+	if err := r.send(wire.Message{Type: wire.Join, Version: wire.Version, Parameters: r.size, StateBytes: r.StateBytes, Validates: r.Validate != nil, Again: r.warm}); err != nil {
 		return err
 	}
 	m, err := r.receive()
@@ -140,6 +168,9 @@ func (r *Run) receive() (wire.Message, error) {
 		r.next = nil
 		return *m, nil
 	}
+	if r.other != nil {
+		return wire.Message{}, io.EOF
+	}
 	buf := make([]byte, wire.MaxBytes)
 	n, err := r.socket.Read(buf)
 	if errors.Is(err, unix.ECONNRESET) {
@@ -148,7 +179,12 @@ func (r *Run) receive() (wire.Message, error) {
 	if err != nil {
 		return wire.Message{}, err
 	}
-	return wire.Decode(buf[:n])
+	m, err := wire.Decode(buf[:n])
+	if err == nil && m.Type == wire.Welcome && r.shared != nil && r.warm { // to another run: this one is over
+		r.other = &m
+		return wire.Message{}, io.EOF
+	}
+	return m, err
 }
 
 // Err returns why Rounds has ended, nil if the run is over.

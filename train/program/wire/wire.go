@@ -28,7 +28,7 @@ const MaxBytes = 4096
 
 // Types of messages of the node.
 const (
-	Welcome  = "welcome"  // first: who the program is
+	Welcome  = "welcome"  // first: who the program is; again: in another run, the one before being over
 	Memory   = "memory"   // the answer to Join: where the vectors lie
 	Round    = "round"    // a round begins; what was before it is over
 	Step     = "step"     // take an inner step
@@ -66,10 +66,13 @@ type Message struct {
 	Rounds     int    `json:"rounds,omitempty"`
 
 	// Join: the number of parameters, how many bytes of state it leaves at most,
-	// and whether it can compute validation losses.
+	// whether it can compute validation losses, and whether it can train for one run
+	// after another.
 	Parameters int  `json:"parameters,omitempty"`
 	StateBytes int  `json:"state_bytes,omitempty"`
 	Validates  bool `json:"validates,omitempty"`
+	// Again says that after the run the program takes a further Welcome, and joins again.
+	Again bool `json:"again,omitempty"`
 
 	// Memory.
 	Layout *Layout `json:"layout,omitempty"`
