@@ -1,7 +1,6 @@
 package policy
 
 import (
-
 	"testbed/internal/errs"
 )
 

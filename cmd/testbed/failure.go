@@ -17,7 +17,7 @@ import (
 type failure struct {
 	// Kind is usage, scenario, unsupported, invalid, or error for all others.
 	Kind    string `json:"kind"`
-	Message string `json:"message"` // whole, as the last line on stderr has it
+	Message string `json:"message"` // whole, as stderr has it at its end
 	// File, Line and Field are where it is, as far as they are known. A flag is a field,
 	// such as --links.
 	File  string `json:"file,omitempty"`
@@ -27,6 +27,17 @@ type failure struct {
 	Problem  string `json:"problem"`
 	Fix      string `json:"fix,omitempty"`
 	ExitCode int    `json:"exit_code"`
+	// More are further problems of a scenario, without message, kind and exit code.
+	More []place `json:"more,omitempty"`
+}
+
+// place is one of several problems.
+type place struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Field   string `json:"field,omitempty"`
+	Problem string `json:"problem"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 // newFailure takes an error apart.
@@ -39,6 +50,10 @@ func newFailure(err error) failure {
 	switch {
 	case isScenario:
 		f.Kind, f.File, f.Line, f.Field, text = "scenario", scenario.File, scenario.Line, scenario.Field, scenario.Problem
+		for _, e := range scenario.More {
+			problem, fix := cutFix(e.Problem)
+			f.More = append(f.More, place{e.File, e.Line, e.Field, problem, fix})
+		}
 	case f.ExitCode == exitUsage:
 		f.Kind = "usage"
 	case f.ExitCode == exitUnsupported:

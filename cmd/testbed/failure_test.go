@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -22,29 +23,34 @@ func TestFailureAsJSON(t *testing.T) {
 	}{
 		{
 			&scenarios.Error{File: "mine.yaml", Line: 3, Field: "workers[0].id", Problem: "is -1; it must not be negative"},
-			failure{"scenario", "mine.yaml:3: workers[0].id: is -1; it must not be negative", "mine.yaml", 3, "workers[0].id", "is -1", "it must not be negative", exitUsage},
+			failure{"scenario", "mine.yaml:3: workers[0].id: is -1; it must not be negative", "mine.yaml", 3, "workers[0].id", "is -1", "it must not be negative", exitUsage, nil},
+		},
+		{
+			&scenarios.Error{File: "mine.yaml", Line: 3, Field: "seed", Problem: "is missing; add it", More: []*scenarios.Error{{File: "mine.yaml", Line: 4, Field: "horizon", Problem: "is 0; raise it"}}},
+			failure{"scenario", "mine.yaml:3: seed: is missing; add it\nmine.yaml:4: horizon: is 0; raise it", "mine.yaml", 3, "seed", "is missing", "add it", exitUsage,
+				[]place{{"mine.yaml", 4, "horizon", "is 0", "raise it"}}},
 		},
 		{
 			fmt.Errorf("reading: %w", errs.Usagef("--links x: choose auto or user")),
-			failure{"usage", "reading: --links x: choose auto or user", "", 0, "", "reading: --links x", "choose auto or user", exitUsage},
+			failure{"usage", "reading: --links x: choose auto or user", "", 0, "", "reading: --links x", "choose auto or user", exitUsage, nil},
 		},
 		{
 			errs.Usagef("--repeat 0 must be at least 1"),
-			failure{"usage", "--repeat 0 must be at least 1", "", 0, "--repeat", "--repeat 0 must be at least 1", "", exitUsage},
+			failure{"usage", "--repeat 0 must be at least 1", "", 0, "--repeat", "--repeat 0 must be at least 1", "", exitUsage, nil},
 		},
 		{
 			errs.Usage(errs.Fieldf("links", "bridge has no delay; choose user")),
-			failure{"usage", "links: bridge has no delay; choose user", "", 0, "links", "bridge has no delay", "choose user", exitUsage},
+			failure{"usage", "links: bridge has no delay; choose user", "", 0, "links", "bridge has no delay", "choose user", exitUsage, nil},
 		},
 		{
 			&errs.UnsupportedError{Missing: "no namespaces; not one", Fix: "set user.max_net_namespaces"},
-			failure{"unsupported", "no namespaces; not one; set user.max_net_namespaces", "", 0, "", "no namespaces; not one", "set user.max_net_namespaces", exitUnsupported},
+			failure{"unsupported", "no namespaces; not one; set user.max_net_namespaces", "", 0, "", "no namespaces; not one", "set user.max_net_namespaces", exitUnsupported, nil},
 		},
 		{
 			&experiment.InvalidError{Policy: "baseline", Seed: 1, Reason: "incomplete"},
-			failure{"invalid", "the result under baseline with seed 1 is not valid: incomplete", "", 0, "", "the result under baseline with seed 1 is not valid: incomplete", "", exitInvalid},
+			failure{"invalid", "the result under baseline with seed 1 is not valid: incomplete", "", 0, "", "the result under baseline with seed 1 is not valid: incomplete", "", exitInvalid, nil},
 		},
-		{errors.New("disk full"), failure{"error", "disk full", "", 0, "", "disk full", "", exitError}},
+		{errors.New("disk full"), failure{"error", "disk full", "", 0, "", "disk full", "", exitError, nil}},
 	} {
 		var out bytes.Buffer
 		if err := writeFailure(&out, c.err); err != nil {
@@ -54,7 +60,7 @@ func TestFailureAsJSON(t *testing.T) {
 		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
-		if len(got) != 1 || got["error"] != c.want {
+		if len(got) != 1 || !reflect.DeepEqual(got["error"], c.want) {
 			t.Errorf("%v is written as\n%+v, want\n%+v", c.err, got["error"], c.want)
 		}
 	}
