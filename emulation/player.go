@@ -295,7 +295,9 @@ func (p *player) happened(e *record.Event) error {
 			p.monitor.LeftOut(e.Node, e.Round, true, steady.Now())
 		}
 		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
-			gone.excused, gone.member, gone.left = true, false, gone.left || e.Reason.Rule == policy.RuleLeave
+			gone.excused, gone.member = true, false
+			gone.left = gone.left || e.Reason.Rule == policy.RuleLeave
+			gone.gaveUp = e.Reason.Rule == policy.RuleGaveUp
 		}
 	case record.Join:
 		if w := p.workers[e.Node]; w != nil && w.incarnation == e.Incarnation {

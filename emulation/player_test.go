@@ -178,6 +178,36 @@ func TestWorkerEnded(t *testing.T) {
 	}
 }
 
+// TestWorkersThatGaveUpSayWhy: the end of the run, just after, does not kill them.
+func TestWorkersThatGaveUpSayWhy(t *testing.T) {
+	p, _ := newPlayer(t, "homogeneous")
+	p.clock.begin(0, false)
+	p.store.child = &network.Child{Ended: true}
+	killed := make(map[string]bool)
+	for name, rule := range map[string]policy.Rule{"w1": policy.RuleGaveUp, "w2": policy.RuleHeartbeat} {
+		w := p.workers[name]
+		w.member = true
+		w.child = p.s.NewRemoteChild(network.ChildSpec{Name: name}, &killable{killed: func() { killed[name] = true }})
+		if err := p.happened(&record.Event{Type: record.Evict, Node: name, Reason: &policy.Reason{Rule: rule}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"w0", "w3"} {
+		p.workers[name].child.Ended = true
+	}
+	p.endWorkers()
+	if killed["w1"] || !killed["w2"] {
+		t.Errorf("killed %v, want w2 alone", killed)
+	}
+}
+
+type killable struct {
+	sent
+	killed func()
+}
+
+func (k *killable) Signal(syscall.Signal, bool) { k.killed() }
+
 // TestInjectsAreRecordedOnce: what a resumed run injects again, so that it is
 // as it was, is not recorded twice.
 func TestInjectsAreRecordedOnce(t *testing.T) {

@@ -40,6 +40,7 @@ type worker struct {
 	awaits  []faults.Inject // what it is to do when it goes on
 	fails   bool            // it has been told to give up
 	left    bool            // it has been told to leave, or has left
+	gaveUp  bool            // it has told the coordinator that it gives up
 	returns bool            // another process is to begin when this one has ended
 }
 
@@ -205,15 +206,15 @@ func (p *player) trainerFailed(w *worker) bool {
 }
 
 // endWorkers has the workers that are stopped go on, to hear that the run is
-// over, and ends those that nobody will tell. One that is leaving has qlog
-// files to end.
+// over, and ends those that nobody will tell. A worker that is leaving has qlog
+// files to end, and one that gave up has yet to say why.
 func (p *player) endWorkers() {
 	if !p.store.gone() {
 		p.store.child.Kill()
 	}
 	for _, w := range p.workers {
 		switch {
-		case w.child.Ended || w.left && p.spec.Qlog:
+		case w.child.Ended || w.left && p.spec.Qlog || w.gaveUp:
 		case !w.member:
 			w.child.Kill()
 		case w.paused || w.pausing:
