@@ -53,6 +53,9 @@ type Cell struct {
 	Findings map[string]string         `json:"findings,omitempty"`
 	// Comparisons has the same of each policy but the first, whatever their number.
 	Comparisons []Compared `json:"comparisons"`
+	// Against has, by policy, how many times as fast a cell other than the first is as
+	// that, of runs with the same seed and repeat; nil for the first.
+	Against map[string]Paired `json:"against_first_cell,omitempty"`
 	// Learning is what was learnt, by policy. Each policy is held against the first
 	// one in the same cell, and that one against itself in the first cell.
 	Learning map[string]learning.Outcome `json:"learning,omitempty"`
@@ -64,6 +67,38 @@ type Compared struct {
 	Reference string         `json:"reference"`
 	Speedup   stats.Estimate `json:"speedup"`
 	Finding   string         `json:"finding"` // empty without an interval
+	// Effective has the ratios of the Effective times, where work was counted.
+	Effective *stats.Estimate `json:"effective_speedup,omitempty"`
+}
+
+// Paired has ratios of the times of runs with the same seed and repeat: of wall-clocks,
+// and of Effective times where work was counted.
+type Paired struct {
+	WallClock stats.Estimate  `json:"wall_clock"`
+	Effective *stats.Estimate `json:"effective,omitempty"`
+}
+
+// times are those of a complete run; 0 is unknown.
+type times struct{ wall, effective float64 }
+
+// pairs are ratios of the times of runs with the same seed and repeat.
+type pairs struct{ walls, effective []float64 }
+
+func (p *pairs) add(reference, t times) {
+	if reference.wall > 0 && t.wall > 0 {
+		p.walls = append(p.walls, reference.wall/t.wall)
+	}
+	if reference.effective > 0 && t.effective > 0 {
+		p.effective = append(p.effective, reference.effective/t.effective)
+	}
+}
+
+func (p *pairs) estimated() Paired {
+	e := Paired{WallClock: stats.Estimated(p.walls)}
+	if len(p.effective) > 0 {
+		e.Effective = new(stats.Estimated(p.effective))
+	}
+	return e
 }
 
 // SpeedupOf is how many times as fast a policy was as the first one, nil if that
@@ -123,13 +158,17 @@ func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
 	}
 	for i, set := range p.Cells {
 		c := Cell{Set: set, WallClock: map[string]stats.Estimate{}, Incomplete: map[string]int{}, Learning: p.training(i, keys, done, target)}
-		walls, ratios := map[string][]float64{}, map[string][]float64{}
+		walls := map[string][]float64{}
 		lost, effective := map[string][]float64{}, map[string][]float64{}
-		var reference float64 // wall-clock of the first policy with the same seed and repeat
+		ratios, against := map[string]*pairs{}, map[string]*pairs{}
+		for _, name := range p.Policies {
+			ratios[name], against[name] = &pairs{}, &pairs{}
+		}
+		var reference times // of the first policy with the same seed and repeat
 		for k := i * perCell; k < (i+1)*perCell; k++ {
 			first := k%len(p.Policies) == 0
 			if first {
-				reference = 0
+				reference = times{}
 			}
 			r, ok := done[keys[k]]
 			switch {
@@ -138,17 +177,18 @@ func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
 			case !r.Complete:
 				c.Incomplete[r.Policy]++
 			default:
-				wall := float64(r.WallClock)
-				walls[r.Policy] = append(walls[r.Policy], wall)
-				if r.Lost != nil && *r.Lost < 1 {
+				t := r.times()
+				walls[r.Policy] = append(walls[r.Policy], t.wall)
+				if t.effective > 0 {
 					lost[r.Policy] = append(lost[r.Policy], *r.Lost)
-					effective[r.Policy] = append(effective[r.Policy], wall/(1-*r.Lost))
+					effective[r.Policy] = append(effective[r.Policy], t.effective)
 				}
 				if first {
-					reference = wall
-				} else if reference > 0 && wall > 0 {
-					ratios[r.Policy] = append(ratios[r.Policy], reference/wall)
+					reference = t
+				} else {
+					ratios[r.Policy].add(reference, t)
 				}
+				against[r.Policy].add(done[keys[k-i*perCell]].times(), t)
 			}
 			s.Done++
 		}
@@ -157,9 +197,27 @@ func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
 			c.work(name, lost[name], effective[name])
 		}
 		c.compare(p.Policies, ratios)
+		if i > 0 {
+			c.Against = map[string]Paired{}
+			for _, name := range p.Policies {
+				c.Against[name] = against[name].estimated()
+			}
+		}
 		s.Cells = append(s.Cells, c)
 	}
 	return s
+}
+
+// times are those of a complete run, and unknown of others.
+func (r Row) times() (t times) {
+	if !r.Complete {
+		return times{}
+	}
+	t.wall = float64(r.WallClock)
+	if r.Lost != nil && *r.Lost < 1 {
+		t.effective = t.wall / (1 - *r.Lost)
+	}
+	return t
 }
 
 // work sums up the work of the runs that have counted it.
@@ -174,15 +232,16 @@ func (c *Cell) work(name string, lost, effective []float64) {
 }
 
 // compare says how many times as fast each policy was as the first.
-func (c *Cell) compare(policies []string, ratios map[string][]float64) {
+func (c *Cell) compare(policies []string, ratios map[string]*pairs) {
 	c.Comparisons = []Compared{}
 	if len(policies) > 2 {
 		c.Speedups, c.Findings = map[string]stats.Estimate{}, map[string]string{}
 	}
 	for _, name := range policies[1:] {
-		e := stats.Estimated(ratios[name])
+		paired := ratios[name].estimated()
+		e := paired.WallClock
 		finding := e.Finding(name+" is faster", policies[0]+" is faster")
-		c.Comparisons = append(c.Comparisons, Compared{name, policies[0], e, finding})
+		c.Comparisons = append(c.Comparisons, Compared{name, policies[0], e, finding, paired.Effective})
 		if len(policies) == 2 {
 			c.Speedup, c.Finding = &e, finding
 			return

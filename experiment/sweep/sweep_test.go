@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 
 	"testbed/experiment/sweep"
 	"testbed/internal/rapidtest"
+	"testbed/internal/stats"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -452,6 +454,37 @@ func TestText(t *testing.T) {
 		if diff := cmp.Diff(string(want), b.String()); diff != "" {
 			t.Errorf("%s (-want +got), or run with -update:\n%s", file, diff)
 		}
+	}
+}
+
+// TestPairsOfSeeds: cells are held against the first one, and policies against the first
+// one, run by run with the same seed, in wall-clock and for as much work.
+func TestPairsOfSeeds(t *testing.T) {
+	p := plan(t, "noisy_neighbours", "policy.straggler.k=3,0")
+	p.Seeds = []uint64{1, 2, 3, 4, 5, 6, 7}
+	keys := keysOf(t, p)
+	done := map[string]sweep.Row{}
+	if err := p.Play(t.Context(), 1, keys, nil, simulate, func(r sweep.Row) error { done[r.Key] = r; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	s := p.Summarise(keys, done)
+	effective := func(cell, seed, policy int) float64 {
+		r := done[keys[(cell*len(p.Seeds)+seed)*len(p.Policies)+policy]]
+		return float64(r.WallClock) / (1 - *r.Lost)
+	}
+	var cells, policies []float64
+	for seed := range p.Seeds {
+		cells = append(cells, effective(0, seed, 1)/effective(1, seed, 1))
+		policies = append(policies, effective(1, seed, 0)/effective(1, seed, 1))
+	}
+	if got, want := *s.Cells[1].Against["straggler"].Effective, stats.Estimated(cells); !reflect.DeepEqual(got, want) {
+		t.Errorf("k = 0 against k = 3: %+v, want %+v", got, want)
+	}
+	if got, want := *s.Cells[1].Comparisons[0].Effective, stats.Estimated(policies); !reflect.DeepEqual(got, want) {
+		t.Errorf("straggler against baseline: %+v, want %+v", got, want)
+	}
+	if b := s.Cells[1].Against["baseline"].WallClock; b.Median != 1 || s.Cells[0].Against != nil {
+		t.Errorf("the baseline knows no k: %+v; the first cell: %+v", b, s.Cells[0].Against)
 	}
 }
 

@@ -61,6 +61,16 @@ func writeList(out io.Writer, s Summary) error {
 	}
 	for _, name := range s.Compared() {
 		fmt.Fprintf(w, "%s\t", s.speedupTitle(name))
+		if s.pairsWork() {
+			fmt.Fprint(w, "effective\t")
+		}
+	}
+	rows := len(s.Policies) == 1 && len(s.Cells) > 1
+	if rows {
+		fmt.Fprint(w, "speed-up over the first row\t")
+		if s.pairsWork() {
+			fmt.Fprint(w, "effective\t")
+		}
 	}
 	fmt.Fprintln(w)
 	for i, c := range s.Cells {
@@ -74,8 +84,18 @@ func writeList(out io.Writer, s Summary) error {
 				fmt.Fprint(w, interval(c.Effective[name]), "\t", percent(c.Lost[name]), "\t")
 			}
 		}
-		for _, name := range s.Compared() {
+		for k, name := range s.Compared() {
 			fmt.Fprint(w, c.speedup(name), "\t")
+			if s.pairsWork() {
+				fmt.Fprint(w, ratio(c.Comparisons[k].Effective), "\t")
+			}
+		}
+		if rows {
+			of := c.Against[s.Policies[0]] // nothing for the first
+			fmt.Fprint(w, ratio(&of.WallClock), "\t")
+			if s.pairsWork() {
+				fmt.Fprint(w, ratio(of.Effective), "\t")
+			}
 		}
 		fmt.Fprintln(w)
 	}
@@ -200,8 +220,13 @@ func (s Summary) speedupTitle(name string) string {
 	return "speed-up of " + name
 }
 
-func (c Cell) speedup(name string) string {
-	e := c.SpeedupOf(name)
+// pairsWork says whether effective times say more than wall-clocks: work was lost.
+func (s Summary) pairsWork() bool { return slices.ContainsFunc(s.Policies, s.loses) }
+
+func (c Cell) speedup(name string) string { return ratio(c.SpeedupOf(name)) }
+
+// ratio writes an estimate of how many times as fast something was.
+func ratio(e *stats.Estimate) string {
 	if e == nil || e.N == 0 {
 		return "–"
 	}
