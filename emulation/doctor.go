@@ -127,7 +127,7 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 		checks = append(checks, c)
 	}
 	priority := Check{Name: "router priority", OK: true, Detail: "the router of user links goes before other programs"}
-	if !userlink.MayPrioritise() {
+	if !userlink.MayPrioritise(s.Raise) {
 		priority.OK, priority.Fix = false, fidelity.PriorityFix
 		priority.Detail = "an ordinary user's router has none: packets are late whenever other programs are busy"
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,9 +32,10 @@ func processOf(dir, name string) (pid int) {
 	return 0
 }
 
-// startStopped starts a run and stops one of its processes when its first round is done. It
-// returns what came of the run once that has ended, at most after patience.
-func startStopped(t *testing.T, name string, length, patience time.Duration) (r result, dir string) {
+// startStopped starts a run and halts one of its processes when its first round is done, for a
+// length or, if that is 0, until the run is over. It returns what came of the run once that
+// has ended, at most after patience.
+func startStopped(t *testing.T, stop halt, name string, length, patience time.Duration) (r result, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -46,18 +46,29 @@ func startStopped(t *testing.T, name string, length, patience time.Duration) (r 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	stopped := make(chan int, 1)
+	stopped, over := make(chan int, 1), make(chan struct{})
+	defer close(over)
 	go func() {
 		defer close(stopped)
 		for ctx.Err() == nil {
 			text, _ := os.ReadFile(filepath.Join(dir, record.EventsFile))
 			if pid := processOf(dir, name); pid > 0 && strings.Contains(string(text), `"outer_step"`) {
-				if syscall.Kill(pid, syscall.SIGSTOP) == nil {
+				resume, err := stop(pid)
+				if err == nil {
 					stopped <- pid
+				} else {
+					t.Errorf("stopping %s: %v", name, err)
 				}
-				if length > 0 {
+				switch {
+				case resume == nil:
+				case length > 0:
 					time.Sleep(length)
-					_ = syscall.Kill(pid, syscall.SIGCONT)
+					resume()
+				default:
+					go func() {
+						<-over
+						resume()
+					}()
 				}
 				return
 			}
@@ -79,17 +90,22 @@ func startStopped(t *testing.T, name string, length, patience time.Duration) (r 
 func TestMeasuredStandingStillIsSeen(t *testing.T) {
 	testenv.MeasuredParallel(t)
 	needSandbox(t)
-	for name, length := range map[string]time.Duration{"w1": time.Second, "coordinator": 3 * time.Second, "router": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, _ := startStopped(t, name, length, 2*time.Minute)
-			if !strings.Contains(r.stdout, name+" stalled for ") || strings.Contains(r.stdout, "fidelity: valid") {
-				t.Errorf("the verdict does not name %s, which stalled for %v\n%s%s", name, length, r.stdout, r.stderr)
-			}
-			if name == "coordinator" && !strings.Contains(r.stdout, "nobody was sidelined or evicted") {
-				t.Errorf("somebody was judged by the silence of the coordinator's absence\n%s", r.stdout)
-			}
-		})
+	for how, stop := range halts(t) {
+		for name, length := range map[string]time.Duration{"w1": time.Second, "coordinator": 3 * time.Second, "router": time.Second} {
+			t.Run(how+"/"+name, func(t *testing.T) { standsStill(t, stop, name, length) })
+		}
+	}
+}
+
+// standsStill plays a run in which a process stands still for a while.
+func standsStill(t *testing.T, stop halt, name string, length time.Duration) {
+	t.Parallel()
+	r, _ := startStopped(t, stop, name, length, 2*time.Minute)
+	if !strings.Contains(r.stdout, name+" stalled for ") || strings.Contains(r.stdout, "fidelity: valid") {
+		t.Errorf("the verdict does not name %s, which stalled for %v\n%s%s", name, length, r.stdout, r.stderr)
+	}
+	if name == "coordinator" && !strings.Contains(r.stdout, "nobody was sidelined or evicted") {
+		t.Errorf("somebody was judged by the silence of the coordinator's absence\n%s", r.stdout)
 	}
 }
 
@@ -134,19 +150,24 @@ func TestResumeBeforeItBegan(t *testing.T) {
 func TestMeasuredEveryRunEnds(t *testing.T) {
 	testenv.MeasuredParallel(t)
 	needSandbox(t)
+	ways := halts(t)
 	for name, says := range map[string]string{
 		"sandbox": "the sandbox's init (testbed: sandbox) has said nothing for", "router": "the process of router (testbed: router) has said nothing for",
 		"coordinator": "the process of coordinator (testbed: coordinator) has said nothing for",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, dir := startStopped(t, name, 0, 4*time.Minute)
-			if r.code != exitError || !strings.Contains(r.stderr, says) {
-				t.Errorf("exit %d, want %q\n%s%s", r.code, says, r.stdout, r.stderr)
-			}
-			if pid := processOf(dir, "w1"); pid > 0 {
-				t.Errorf("w1 is left behind, as process %d", pid)
-			}
-		})
+		for how, stop := range ways {
+			t.Run(how+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				r, dir := startStopped(t, stop, name, 0, 4*time.Minute)
+				if r.code != exitError || !strings.Contains(r.stderr, says) {
+					t.Errorf("exit %d, want %q\n%s%s", r.code, says, r.stdout, r.stderr)
+				}
+				for began := time.Now(); processOf(dir, "w1") > 0; time.Sleep(100 * time.Millisecond) {
+					if time.Since(began) > time.Minute { // what version 1 has frozen ends when it thaws
+						t.Fatalf("w1 is left behind, as process %d", processOf(dir, "w1"))
+					}
+				}
+			})
+		}
 	}
 }

@@ -112,6 +112,8 @@ type Report struct {
 	// Stalled is the length of a stall that ends now.
 	Stalled time.Duration   `json:"stalled_ns,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
+	// Raise is a thread that asks for priority over other programs.
+	Raise int `json:"raise,omitempty"`
 }
 
 // NewRemoteChild returns a child whose process is on another host. Whoever reaches
@@ -193,6 +195,12 @@ func (c *Child) listen(reports *os.File) {
 // Reported takes a report of the child's process.
 func (c *Child) Reported(r Report) error {
 	c.missed = 0
+	if r.Raise > 0 {
+		if c.Process != nil { // else another host sees to it
+			c.s.Raise(r.Raise)
+		}
+		return nil
+	}
 	if c.spec.OnReport != nil {
 		c.spec.OnReport(r)
 		return nil

@@ -49,6 +49,7 @@ type Note struct {
 	Lost  string          `json:"lost,omitempty"`  // with Error: the host that has gone
 	Done  bool            `json:"done,omitempty"`  // the job is over
 	Alive bool            `json:"alive,omitempty"` // init is there, and that is all
+	Raise int             `json:"raise,omitempty"` // a thread asks for priority; see sandbox.Raise
 }
 
 // The sandbox's init sends a sign of life every alivePeriod. After silence without any
@@ -134,6 +135,10 @@ func (j *Job) read(notes io.Reader) {
 			return
 		}
 		if j.heard.Add(1); n.Alive {
+			continue
+		}
+		if n.Raise > 0 {
+			j.box.Raise(n.Raise)
 			continue
 		}
 		select {

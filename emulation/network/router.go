@@ -59,7 +59,7 @@ func RunRouter(self *Self) error {
 	if err := self.Spec(&spec); err != nil {
 		return err
 	}
-	o := userlink.Options{HTB: spec.HTB}
+	o := userlink.Options{HTB: spec.HTB, Raise: self.Raise}
 	if file := self.File(boardFile); file != nil {
 		board, err := userlink.OpenBoard(file, len(spec.Plan.Nodes))
 		if err != nil {

@@ -89,6 +89,10 @@ func (s *Self) Spec(to any) error {
 // Ready tells that the child does what it is for.
 func (s *Self) Ready() { s.report(Report{Ready: true}) }
 
+// Raise asks for priority over other programs for a thread of this process, which it could
+// not give itself. It may not come.
+func (s *Self) Raise(tid int) { s.report(Report{Raise: tid}) }
+
 // Tell tells data of the kind's own type, which is made to be JSON.
 func (s *Self) Tell(data any) {
 	raw, err := json.Marshal(data)

@@ -113,6 +113,9 @@ func Failure(err error) Note {
 	return n
 }
 
+// Raise asks the user's process to give a thread in the sandbox priority over other programs.
+func (s *Supervisor) Raise(tid int) { s.Note(Note{Raise: tid}) }
+
 // Note tells the user's process. If nobody listens any more, the sandbox is
 // about to end.
 func (s *Supervisor) Note(n Note) {

@@ -70,6 +70,9 @@ func Start(cfg Config) (*Sandbox, error) {
 
 	files := []*os.File{orNull(cfg.Stdin, null), orNull(cfg.Stdout, null), orNull(cfg.Stderr, null), theirs}
 	userNS := !privileged()
+	if userNS {
+		raiseLimits()
+	}
 	attr := &os.ProcAttr{
 		Env:   os.Environ(),
 		Files: append(files, cfg.Files...),

@@ -254,7 +254,7 @@ func (v *Verdict) cause(m Measurements) {
 }
 
 // PriorityFix says how an ordinary user's router gets priority.
-const PriorityFix = "run as root, or allow it with two lines for the user in /etc/security/limits.conf: «- rtprio 1» and «- nice -20»"
+const PriorityFix = "run as root, or allow it to the program (sudo setcap cap_sys_nice+ep $(which testbed)) or to the user (two lines in /etc/security/limits.conf: «- rtprio 1» and «- nice -20»)"
 
 // Likely says what is the likely cause if something is wrong.
 func Likely(m Measurements) (causes []string) {

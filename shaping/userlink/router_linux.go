@@ -37,9 +37,10 @@ type Router struct {
 	ends    []int
 	byMAC   map[shaping.MAC]int
 	byIndex map[int]int
-	htb     bool    // rates are the kernel's
-	board   *Board  // nil for none
-	remote  *remote // nil where all nodes are on this host
+	htb     bool          // rates are the kernel's
+	board   *Board        // nil for none
+	raise   func(tid int) // nil for none
+	remote  *remote       // nil where all nodes are on this host
 
 	mu    sync.Mutex // held while packets are handled, never while waiting; guards ahead too
 	links *Links[*buffer]
@@ -87,6 +88,9 @@ type Options struct {
 	Hosts  []int
 	Self   int
 	Opened func()
+	// Raise, if set, asks somebody else to give a thread priority, where the process may
+	// not.
+	Raise func(tid int)
 }
 
 // Open readies a router in the network namespace of the calling thread,
@@ -95,7 +99,7 @@ type Options struct {
 func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r = &Router{
 		timer: -1, stop: -1, all: -1, blind: -1, clock: newClock(),
-		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int), htb: o.HTB, board: o.Board,
+		byMAC: make(map[shaping.MAC]int), byIndex: make(map[int]int), htb: o.HTB, board: o.Board, raise: o.Raise,
 	}
 	for _, n := range plan.Nodes {
 		r.names = append(r.names, n.Name)
@@ -310,7 +314,9 @@ func (r *Router) Run(ctx context.Context) error {
 	}()
 	r.mu.Lock()
 	r.tid = unix.Gettid()
-	r.stats.NoPriority = !raisePriority()
+	if r.stats.NoPriority = !raisePriority(); r.stats.NoPriority && r.raise != nil {
+		r.raise(r.tid) // Stats looks whether it came
+	}
 	r.mu.Unlock()
 
 	events := make([]unix.EpollEvent, 4)
@@ -333,21 +339,50 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.CPU, r.tid = threadCPU(r.tid), 0
+	r.look()
+	r.tid = 0
 	return nil
 }
 
-// MayPrioritise says whether a router of this process gets priority over other programs.
-func MayPrioritise() bool {
+// look notes what the kernel tells of the router's thread.
+func (r *Router) look() {
+	r.stats.CPU = threadCPU(r.tid)
+	r.stats.NoPriority = r.stats.NoPriority && !hasPriority(r.tid)
+}
+
+// MayPrioritise says whether a router of this process gets priority over other programs, by
+// itself or from raise (Options.Raise).
+func MayPrioritise(raise func(tid int)) bool {
+	const tries, pause = 30, 10 * time.Millisecond
 	var may bool
-	thread.Do(func() { may = raisePriority() })
+	thread.Do(func() {
+		tid := unix.Gettid()
+		if may = raisePriority(); may {
+			return
+		}
+		raise(tid)
+		for try := 0; try < tries && !may; try++ {
+			time.Sleep(pause)
+			may = hasPriority(tid)
+		}
+	})
 	return may
 }
 
+// hasPriority says whether a thread goes before other programs.
+func hasPriority(tid int) bool {
+	a, err := unix.SchedGetAttr(tid, 0)
+	return err == nil && (a.Policy == unix.SCHED_RR || a.Nice == leastNice)
+}
+
+// leastNice is the highest priority of a thread without a real-time one.
+const leastNice = -20
+
 // raisePriority puts the thread before the programs that the router serves,
 // because a late packet is an error of the emulation. An ordinary user may
-// where limits allow it (RLIMIT_RTPRIO, RLIMIT_NICE), and else has to do without. On a single CPU real-time priority would do harm: a thread that
-// spins for the Go runtime's locks keeps out the one that holds them.
+// where limits allow it (RLIMIT_RTPRIO, RLIMIT_NICE). On a single CPU real-time priority
+// would do harm: a thread that spins for the Go runtime's locks keeps out the one that holds
+// them.
 func raisePriority() (raised bool) {
 	if runtime.NumCPU() > 1 {
 		rr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
@@ -355,7 +390,7 @@ func raisePriority() (raised bool) {
 			return true
 		}
 	}
-	raised = unix.Setpriority(unix.PRIO_PROCESS, 0, -20) == nil
+	raised = unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil
 	// Beside other sessions the nice value of the thread's own does not count
 	// (sched(7), the autogroup feature).
 	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
@@ -526,7 +561,7 @@ func (r *Router) Stats() Stats {
 	r.stats.Lateness, r.stats.Recent = r.late.lateness(), r.since.lateness()
 	r.since = histogram{}
 	if r.tid != 0 {
-		r.stats.CPU = threadCPU(r.tid)
+		r.look()
 	}
 	s := r.stats
 	for i, name := range r.names {
