@@ -198,7 +198,7 @@ func TestMeasuredOverloadedRunIsInvalid(t *testing.T) {
 // far below a megabit, are found as planned on every backend that is here. Shares do not
 // depend on the machine; a tail may be late on a busy one.
 func TestMeasuredVerifyKnowsItsLanguage(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for name, text := range map[string]string{
 		"paths": `
@@ -220,30 +220,33 @@ func TestMeasuredVerifyKnowsItsLanguage(t *testing.T) {
 `,
 	} {
 		for _, backend := range []string{network.LinksUser, network.LinksHTB, network.LinksNetem} {
-			file := links(t, text)
-			testenv.Measure(t, func() func(testenv.Machine) error {
-				r := testbed(t, "verify", file, "--json", "--links", backend)
-				if backend == network.LinksNetem && r.code == exitUnsupported {
-					t.Logf("%s: %s", name, r.stderr)
-					return func(testenv.Machine) error { return nil }
-				}
-				var report probe.Report
-				if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
-					t.Fatalf("%s on %s links: exit code %d, %v\n%s", name, backend, r.code, err, r.stderr)
-				}
-				return func(m testenv.Machine) error {
-					for _, p := range report.Pairs {
-						names, all := p.Properties()
-						for k, q := range all {
-							waited := strings.HasSuffix(names[k], "_ms") && q.Measured > q.Tolerance[1] && q.Measured <= q.Tolerance[1]+1000*m.Late.Seconds()
-							slower := strings.HasPrefix(names[k], "goodput") && q.Measured < q.Tolerance[0] && q.Measured >= q.Tolerance[0]*(1-m.Taken)
-							if !q.OK && !waited && !slower {
-								return fmt.Errorf("%s on %s links, %s to %s: %s %v", name, backend, p.From, p.To, names[k], q)
+			t.Run(name+" on "+backend, func(t *testing.T) {
+				t.Parallel()
+				file := links(t, text)
+				testenv.Measure(t, func() func(testenv.Machine) error {
+					r := testbed(t, "verify", file, "--json", "--links", backend)
+					if backend == network.LinksNetem && r.code == exitUnsupported {
+						t.Log(r.stderr)
+						return func(testenv.Machine) error { return nil }
+					}
+					var report probe.Report
+					if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+						t.Fatalf("exit code %d, %v\n%s", r.code, err, r.stderr)
+					}
+					return func(m testenv.Machine) error {
+						for _, p := range report.Pairs {
+							names, all := p.Properties()
+							for k, q := range all {
+								waited := strings.HasSuffix(names[k], "_ms") && q.Measured > q.Tolerance[1] && q.Measured <= q.Tolerance[1]+1000*m.Late.Seconds()
+								slower := strings.HasPrefix(names[k], "goodput") && q.Measured < q.Tolerance[0] && q.Measured >= q.Tolerance[0]*(1-m.Taken)
+								if !q.OK && !waited && !slower {
+									return fmt.Errorf("%s to %s: %s %v", p.From, p.To, names[k], q)
+								}
 							}
 						}
+						return nil
 					}
-					return nil
-				}
+				})
 			})
 		}
 	}
