@@ -43,6 +43,7 @@ func startStopped(t *testing.T, stop halt, name string, length, patience time.Du
 	var out, errors strings.Builder
 	cmd := command(t, ctx, t.Name(), "run", scenario(t, 4, "20mbit", ""), "--policy", "baseline", "--out", dir)
 	cmd.Stdout, cmd.Stderr = &out, &errors
+	cmd.WaitDelay = time.Second // what is frozen for good keeps its standard error open
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,10 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 		notes: notesIn, in: make(chan Note, 64), closed: make(chan struct{}), stop: context.AfterFunc(ctx, box.Kill),
 	}
 	go j.read(notesIn)
-	go j.watch(silence, box.Kill)
+	go j.watch(silence, func() {
+		box.Kill()
+		_ = notesIn.SetReadDeadline(time.Now().Add(killPatience)) // pipes have deadlines
+	})
 	go func() {
 		defer commandsOut.Close()
 		out := json.NewEncoder(commandsOut)
@@ -231,6 +234,10 @@ func (j *Job) Close() {
 	close(j.commands)
 	j.notes.Close()
 }
+
+// killPatience is how long the notes of an init that was killed are waited for: a cgroup's
+// freezer of version 1 keeps it, and so their pipe, until it thaws.
+const killPatience = 2 * time.Second
 
 // endPatience bounds how long a sandbox that was killed may take to end.
 const endPatience = 30 * time.Second
