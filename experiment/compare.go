@@ -20,6 +20,8 @@ type Comparison struct {
 	// held against.
 	Policies []string
 	Repeat   int // how many seeds, at least 1
+	// Target is the validation loss that times are to; 0 for the reference's at its end.
+	Target float64
 	// Backends are the link backends to play each policy and seed on; the first is
 	// the one that the others and the simulators are held against. Without two, the
 	// real runs are on what Real takes. Ready says whether the machine has them,
@@ -112,7 +114,7 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 			real[backend] = append(real[backend], set)
 		}
 	}
-	c := &report.Comparison{Scenario: o.Run.Scenario.Name, Policies: o.Policies, Dir: string(dir)}
+	c := &report.Comparison{Scenario: o.Run.Scenario.Name, Policies: o.Policies, Target: o.Target, Dir: string(dir)}
 	c.Sim, c.SimRepeats = split(churn)
 	c.SimLinks, c.SimLinksRepeats = split(links)
 	c.Real, c.Repeats = split(real[backends[0]])

@@ -116,7 +116,7 @@ func TestLinksDiffer(t *testing.T) {
 		t.Fatalf("%v, %+v", err, c)
 	}
 	var text strings.Builder
-	if err := report.WriteComparison(&text, o.Run.Scenario, c); err != nil {
+	if err := report.WriteComparison(&text, o.Run.Scenario, c, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

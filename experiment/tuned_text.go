@@ -65,5 +65,5 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 		return err
 	}
 	fmt.Fprintln(out)
-	return report.WriteComparison(out, s, t.Comparison)
+	return report.WriteComparison(out, s, t.Comparison, false)
 }

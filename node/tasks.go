@@ -93,7 +93,14 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 func (w *workerDriver) review(outerSteps int) {
 	contribution, outcome, _ := w.buffers.Of(outerSteps)
 	tell := w.learner.Review(outerSteps, contribution, outcome, w.cfg.Reduction.Format, w.validates)
+	initial := w.initial
+	w.initial = nil
 	w.background.Go(func() {
+		if initial != nil {
+			if loss, err := initial(); err == nil { // else the next one tells
+				w.cfg.Report(Report{Event: &record.Event{T: w.cfg.ClockTime(time.Since(w.began)), Type: record.Validated, Node: w.cfg.ID.Node(), Loss: &loss}})
+			}
+		}
 		events, err := tell()
 		if err != nil {
 			w.cfg.Log.Warn("reviewing an outer step", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
@@ -191,6 +198,9 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	}
 	w.reducing.Store(&reducing{a.Epoch, from})
 	w.validates = w.grouping.Global(a.Round) && w.cfg.ID == slices.Min(a.Ring)
+	if steps, _ := w.outer.Version(); w.validates && steps == 0 && w.cfg.Train.Real() {
+		w.initial = w.learner.Loss()
+	}
 	b.Ranks = len(a.Ring)
 	w.reduction = spawn(ctx, func(ctx context.Context) result {
 		defer w.reducing.Store(nil)

@@ -159,8 +159,9 @@ type workerDriver struct {
 
 	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
 
-	validates  bool       // the outer states that the reduction under way, or the last one, leads to
-	saves      sync.Mutex // held while a checkpoint is saved
+	initial    func() (float64, error) // the loss of the outer state that the run begins with, if that falls to it
+	validates  bool                    // the outer states that the reduction under way, or the last one, leads to
+	saves      sync.Mutex              // held while a checkpoint is saved
 	background sync.WaitGroup
 }
 

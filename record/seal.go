@@ -281,7 +281,7 @@ func (s *Summary) plain() Summary {
 func (s Summary) comparable() (map[string]json.RawMessage, error) {
 	other := []string{"dir", "fidelity", "hosts", "churn_like_utilization", "not_simulated", "ignored"}
 	if s.World == Sim { // training is computed beside the events, and a calibration changes the scenario
-		other = append(other, "work", "tokens_seen", "tokens_lost", "time_to_loss", "layer_errors", "contributed_nothing")
+		other = append(other, "work", "initial_loss", "tokens_seen", "tokens_lost", "time_to_loss", "layer_errors", "contributed_nothing")
 		s.Rounds = slices.Clone(s.Rounds)
 		for i := range s.Rounds {
 			r := &s.Rounds[i]

@@ -71,9 +71,12 @@ type Summary struct {
 	// those of steps that were thrown away, and TimeToLoss is when the validation
 	// loss was first no more than each tenth of a nat. Absent where nothing real is
 	// trained, or the simulator did not train.
-	TokensSeen *int         `json:"tokens_seen,omitempty"`
-	TokensLost *int         `json:"tokens_lost,omitempty"`
-	TimeToLoss []TimeToLoss `json:"time_to_loss,omitempty"`
+	// InitialLoss is the validation loss before the first outer step; older records lack
+	// it.
+	InitialLoss *float64     `json:"initial_loss,omitempty"`
+	TokensSeen  *int         `json:"tokens_seen,omitempty"`
+	TokensLost  *int         `json:"tokens_lost,omitempty"`
+	TimeToLoss  []TimeToLoss `json:"time_to_loss,omitempty"`
 	// LayerErrors are what quantisation takes from the layers of a pseudo-gradient,
 	// relative to them, as means over the rounds.
 	LayerErrors []LayerError `json:"layer_errors,omitempty"`

@@ -121,6 +121,9 @@ func (t *Training) Complete(sum *Summary) {
 			r.Loss = &loss
 		}
 	}
+	if v, ok := t.validation[0]; ok {
+		sum.InitialLoss = &v
+	}
 	sum.ContributedNothing = t.nothing()
 	if t.tokensPerStep == 0 {
 		return

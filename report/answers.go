@@ -10,6 +10,7 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/report/document"
+	"testbed/report/learning"
 	"testbed/report/words"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
@@ -232,9 +233,13 @@ func (p *page) trainingAnswer() document.Answer {
 	a := document.Answer{Question: "What was learnt?", Text: p.Learning.Answer()}
 	var finals []string
 	for _, one := range p.Learning.Policies {
-		finals = append(finals, fmt.Sprintf("%.3f", one.Final.Median))
+		finals = append(finals, one.FinalText())
 	}
 	a.Short = "validation loss " + strings.Join(finals, ", ")
+	if best := p.Learning.Best(); best != nil && best.Sooner.N > 0 {
+		a.Short = fmt.Sprintf("%s: %s as fast to a loss of %s", best.Name, words.Times(best.Sooner.Median), learning.LossText(p.Learning.Target))
+		a.Text = append(a.Text, "Final losses: "+strings.Join(finals, ", ")+".")
+	}
 	return a
 }
 

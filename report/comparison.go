@@ -52,6 +52,8 @@ type Comparison struct {
 	// the measured order of three policies or more is the simulated one.
 	RankCorrelation map[string]stats.Correlation `json:"rank_correlation,omitempty"`
 	Statistics      Statistics                   `json:"statistics"`
+	// Target is the validation loss that times are to, where one was asked for.
+	Target float64 `json:"target_loss,omitempty"`
 	// Learning is what was learnt in each world in which something was.
 	Learning map[string]*learning.Result `json:"learning,omitempty"`
 	// Runs, Comparisons and Predictions are lists, whatever the number of policies, seeds
@@ -190,7 +192,7 @@ func (c *Comparison) Conclude() {
 	c.RankCorrelation = rankCorrelations(c.Policies, all)
 	c.Statistics = statistics(c.Policies, all)
 	for _, world := range worlds {
-		if learnt := learning.New(c.Policies, c.sets(world)); learnt != nil {
+		if learnt := learning.New(c.Policies, c.sets(world), c.Target); learnt != nil {
 			if c.Learning == nil {
 				c.Learning = map[string]*learning.Result{}
 			}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,9 +16,9 @@ import (
 	"testbed/scenarios"
 )
 
-// WriteComparison writes a comparison as text: of two policies in both worlds
-// with every decision, of more side by side.
-func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error {
+// WriteComparison writes a comparison as text: the answer, then tables. With details it
+// writes where predictions are off, utilization, and the reasons of decisions, too.
+func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison, details bool) error {
 	fmt.Fprintf(out, "%s: %s\n", s.Name, s.Description)
 	parameters := fmt.Sprintf("%d parameters", s.Real.Parameters)
 	if s.Unasked() {
@@ -33,25 +34,31 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison) error 
 		}
 		fmt.Fprintf(out, "%s, seed %d; 1 ms of scenario time took %v\n\n", links, s.Seed, s.RealDuration(1000))
 	}
+	fmt.Fprintln(out, strings.Join(c.answer(s), "\n"))
+	if err := c.writeLearning(out); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
 	write := c.writeMany
 	if len(c.Policies) == 2 && c.Sim != nil && c.Real != nil {
 		write = c.writePair
 	}
-	if err := write(out, s); err != nil {
-		return err
-	}
-	if err := c.writeLearning(out); err != nil {
+	if err := write(out, s, details); err != nil {
 		return err
 	}
 	if err := c.writeAgreement(out); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nrecord: %s\n", c.Dir)
+	more := ""
+	if !details {
+		more = " (-v prints details, testbed report writes a page)"
+	}
+	fmt.Fprintf(out, "\nrecord: %s%s\n", c.Dir, more)
 	return nil
 }
 
 // writePair writes two policies in both worlds.
-func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
+func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario, details bool) error {
 	reference, other := c.Policies[0], c.Policies[1]
 	simulated, onLinks, real := c.sets(record.Sim), c.sets(record.SimLinks), c.sets(record.Real) // each with its seed
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -81,11 +88,8 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if err := c.writeResiduals(out); err != nil {
-		return err
-	}
 	c.Statistics.write(out, c.Policies)
-	if err := c.writeUtilization(out); err != nil {
+	if err := c.writeDetails(out, details); err != nil {
 		return err
 	}
 	c.writeLeftOut(out)
@@ -103,7 +107,7 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		if len(real.Sidelined)+len(real.Evicted) > 0 {
+		if details && len(real.Sidelined)+len(real.Evicted) > 0 {
 			fmt.Fprintln(out, "  why, as measured:")
 			for _, line := range decisions(real) {
 				fmt.Fprintln(out, "    "+line)
@@ -113,20 +117,25 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario) error {
 	return nil
 }
 
+// writeDetails writes utilization, and where predictions are off, if they are asked for.
+func (c *Comparison) writeDetails(out io.Writer, asked bool) error {
+	if !asked {
+		return nil
+	}
+	return errors.Join(c.writeResiduals(out), c.writeUtilization(out))
+}
+
 // fewStandings is how many entries of who was left out are listed where policies
 // stand side by side.
 const fewStandings = 4
 
 // writeMany writes any number of policies: who was fastest and at what cost. A
 // report has the reasons of all that they decided.
-func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario) error {
+func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario, details bool) error {
 	if err := c.writeScores(out, s); err != nil {
 		return err
 	}
-	if err := c.writeUtilization(out); err != nil {
-		return err
-	}
-	if err := c.writeResiduals(out); err != nil {
+	if err := c.writeDetails(out, details); err != nil {
 		return err
 	}
 	c.writeLeftOut(out)
@@ -381,12 +390,17 @@ func standing(sum record.Summary) string {
 // writeLearning writes what was learnt in each world, and whether simulated and
 // real workers have learnt the same.
 func (c *Comparison) writeLearning(out io.Writer) error {
+	legend := ""
 	for _, world := range worlds {
 		if learnt := c.Learning[world]; learnt != nil {
 			if err := learnt.Write(out, worldText(world)); err != nil {
 				return err
 			}
+			legend = learnt.Legend()
 		}
+	}
+	if legend != "" {
+		fmt.Fprintln(out, "\n"+legend)
 	}
 	for _, world := range []string{record.Sim, record.SimLinks} {
 		for _, name := range c.Policies {

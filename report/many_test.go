@@ -91,7 +91,7 @@ func many(t *testing.T, seeds int, worlds ...string) (*scenarios.Scenario, *repo
 func text(t *testing.T, s *scenarios.Scenario, c *report.Comparison) string {
 	t.Helper()
 	var b strings.Builder
-	if err := report.WriteComparison(&b, s, c); err != nil {
+	if err := report.WriteComparison(&b, s, c, true); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

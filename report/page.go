@@ -38,6 +38,8 @@ type page struct {
 	Trade []score `json:"trade,omitempty"`
 	// Learning is nil where nothing was learnt.
 	Learning *learning.Result `json:"learning,omitempty"`
+	// LossUnit is that of losses, empty where only the user's program knows.
+	LossUnit string `json:"loss_unit,omitempty"`
 	// Gradients are those of the runs shown, as far as they are known.
 	Gradients []*learning.Gradients `json:"gradients,omitempty"`
 
@@ -71,13 +73,13 @@ func WriteHTML(out io.Writer, rec *runs.Record) error {
 		"find":      func(list []timeline.Round, n int) *timeline.Round { return findRound(list, n) },
 		"thousands": words.Thousands[policy.Time], "count": words.Thousands[int64], "base": filepath.Base,
 		"node": policy.ID.Node, "noticed": noticed, "world": worldText, "summary": policy.Summary,
-		"lines": lines, "share": percentText, "brief": learning.Share,
+		"lossText": learning.LossText, "lines": lines, "share": percentText, "brief": learning.Share,
 		"doubtful": doubtful, "arrivals": arrivals,
 	}}.Write(out)
 }
 
 func newPage(rec *runs.Record) (*page, error) {
-	p := &page{Scenario: rec.Scenario.Name, Description: rec.Scenario.Description, TimeScale: rec.Scenario.Real.TimeScale, Record: rec}
+	p := &page{Scenario: rec.Scenario.Name, Description: rec.Scenario.Description, TimeScale: rec.Scenario.Real.TimeScale, LossUnit: rec.Scenario.Train.LossUnit(), Record: rec}
 	world := record.Sim
 	for _, run := range rec.Runs {
 		if run.World == record.Real {
@@ -114,8 +116,9 @@ func newPage(rec *runs.Record) (*page, error) {
 	}
 	p.Headline = p.headline()
 	p.Answers = []document.Answer{p.whoWasSlow(), p.whatWasDone(), p.whatWasGained(), p.trust()}
-	if p.Learning != nil {
-		p.Answers = slices.Insert(p.Answers, 3, p.trainingAnswer())
+	if p.Learning != nil { // the loss first
+		p.Headline = words.Capital(p.Learning.Headline())
+		p.Answers = slices.Insert(p.Answers, 0, p.trainingAnswer())
 	}
 	p.Headline = document.Together.Replace(p.Headline)
 	for _, a := range p.Answers {
@@ -141,7 +144,7 @@ func (p *page) compare() {
 	for _, m := range all {
 		seeds = append(seeds, m.runs[p.world])
 	}
-	p.Learning = learning.New(policies, seeds)
+	p.Learning = learning.New(policies, seeds, p.Record.Target)
 	p.statistics, p.scores, p.ranks = statistics(policies, all), scores(policies, all), rankCorrelations(policies, all)
 	if len(policies) > 1 && slices.ContainsFunc(p.scores, func(s score) bool { return s.Lost != nil }) {
 		p.Trade = p.scores

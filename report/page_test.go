@@ -648,6 +648,18 @@ func TestLearningOnThePage(t *testing.T) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
+	// The loss comes first: in the title, and in the answers.
+	headline := regexp.MustCompile(`<p class="headline">([^<]*)</p>`).FindStringSubmatch(page)
+	if headline == nil || !strings.Contains(headline[1], "final loss") {
+		t.Errorf("the headline is %q", headline)
+	}
+	if learnt, slow := strings.Index(page, "What was learnt?"), strings.Index(page, "Who was slow?"); learnt < 0 || learnt > slow {
+		t.Error("what was learnt is not the first answer")
+	}
+	rec.Target = 2.9
+	if page := html(t, rec); !strings.Contains(page, "a validation loss of 2.90; between") {
+		t.Error("the loss that was asked for is not that of the table")
+	}
 	for _, run := range rec.Runs {
 		for k := range run.Summary.Rounds {
 			run.Summary.Rounds[k].PseudoGradients = nil

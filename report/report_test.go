@@ -89,7 +89,7 @@ func TestComparison(t *testing.T) {
 	c.Real[scenarios.Baseline] = incomplete
 	c.Conclude()
 	var b strings.Builder
-	if err := report.WriteComparison(&b, s, c); err != nil {
+	if err := report.WriteComparison(&b, s, c, true); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "comparison", b.String())
@@ -117,7 +117,7 @@ func TestComparisonOnPlannedLinks(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := report.WriteComparison(&b, s, c); err != nil {
+	if err := report.WriteComparison(&b, s, c, true); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "comparison_links", b.String())
@@ -157,7 +157,7 @@ func TestEverySeedHasItsPredictions(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := report.WriteComparison(&b, s, c); err != nil {
+	if err := report.WriteComparison(&b, s, c, true); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(b.String(), "184,100 µs"); n != 3 { // measured, and on both networks
@@ -181,7 +181,7 @@ func TestStatistics(t *testing.T) {
 	}
 	c.Conclude()
 	var b strings.Builder
-	if err := report.WriteComparison(&b, s, c); err != nil {
+	if err := report.WriteComparison(&b, s, c, true); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "statistics", b.String())

@@ -38,6 +38,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 		}
 	}
 	fmt.Fprintf(out, "%s under %s: %s for %d of %d outer steps\n", sum.Scenario, sum.Policy, wall, sum.OuterSteps, s.TargetOuterSteps)
+	if learnt := learning.Of(sum); learnt != "" {
+		fmt.Fprintln(out, learnt)
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\nround\tstart\tclose\tend\treduce\tbytes sent\tparticipants\tlate\t")
 	for _, r := range sum.Rounds {
@@ -61,9 +64,6 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	}
 	for _, line := range workLines(sum.Work) {
 		fmt.Fprintln(out, line)
-	}
-	if learnt := learning.Of(sum); learnt != "" {
-		fmt.Fprintln(out, learnt)
 	}
 	if gradients := learning.OfGradients(sum); gradients != "" {
 		fmt.Fprintln(out, gradients)

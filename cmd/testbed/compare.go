@@ -23,6 +23,8 @@ type compareFlags struct {
 	set        []string
 	repeat     int
 	train      bool
+	loss       float64
+	details    bool
 	calibrated string
 	fitted     *calibrate.Calibration
 }
@@ -36,8 +38,9 @@ func compareCommand() *cobra.Command {
 		Use: "compare SCENARIO", Short: "Compare policies, simulated and on a real network", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Simulates the scenario under each policy, plays it on a real network under each,
-and prints the results side by side: wall-clock, speed-up, and which workers were
-sidelined or evicted. There are two simulations, with churn's network and on the
+and prints the answer: which policy was faster, by how much, and whether to trust
+it. Where a model is trained, the loss comes first. Tables follow: wall-clocks,
+speed-ups, and which workers were sidelined or evicted; -v prints more. There are two simulations, with churn's network and on the
 planned links (see testbed simulate --help). The first policy is the reference:
 a speed-up is its wall-clock divided by another policy's.
 
@@ -54,6 +57,9 @@ simulator's errors have bootstrap intervals. A speed-up whose interval contains 
 shows no difference. With three policies or more in both worlds, Kendall's tau
 compares the simulated order of the policies with the measured one: 1 is the
 same order, -1 the reverse.
+
+Where a model is trained, times are to a validation loss: --loss, or the loss that
+the first policy ends with. Between two evaluations the loss is taken as a line.
 
 Work lost is the share of inner steps that entered no outer step. A policy is on
 the Pareto front if no other policy is as fast and loses as little work.
@@ -73,6 +79,8 @@ backends do not agree.`,
 	setFlag(cmd, &flags.set)
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "number of seeds to play each policy with")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, as the scenario's section train says")
+	lossFlag(cmd, &flags.loss, "the final loss of the first policy")
+	cmd.Flags().BoolVarP(&flags.details, "verbose", "v", false, "also print utilization, parts of the predictions' errors, and reasons of decisions")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := flags.comparison(cmd, args[0])
 		if err != nil {
@@ -89,7 +97,7 @@ backends do not agree.`,
 		if flags.json {
 			err = printJSON(cmd, c)
 		} else {
-			err = report.WriteComparison(cmd.OutOrStdout(), o.Run.Scenario, c)
+			err = report.WriteComparison(cmd.OutOrStdout(), o.Run.Scenario, c, flags.details)
 		}
 		return errors.Join(err, failed)
 	}
@@ -105,10 +113,12 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		return o, errs.Usagef("--world %s: choose sim, real or both", f.world)
 	case f.world == record.Sim && (cmd.Flags().Changed("links") || f.qlog):
 		return o, errs.Usagef("--links and --qlog are of real runs; leave them out, or --world sim")
+	case !validLoss(f.loss):
+		return o, wrongLoss(f.loss)
 	case f.world == record.Real && f.calibrated != "":
 		return o, errs.Usagef("--calibration is of the simulator; leave it out, or --world real")
 	}
-	o = experiment.Comparison{Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
+	o = experiment.Comparison{Target: f.loss, Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
 	if err := experiment.CheckLinks(o.Backends...); err != nil {
 		return o, err
 	}

@@ -23,7 +23,8 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	var out, trace, drawn string
+	var out, trace, drawn, what string
+	var loss float64
 	cmd := &cobra.Command{
 		Use: "report DIR…", Short: "Write a report of runs as one HTML file, a picture or a trace",
 		Long: `Writes a report of the runs in the directories: of a comparison, or of runs of
@@ -35,8 +36,15 @@ For the directory of a sweep it shows the effect of the fields: curves of one
 field, heat maps of more, and which policy is faster where. For a file printed by
 testbed estimate --json it writes the page of testbed estimate --html.
 
+Where a model was trained, the loss comes first. --loss chooses the loss that
+times are to.
+
 --trace also writes a trace of a single run, for ui.perfetto.dev and
-chrome://tracing. --picture also draws the runs, one below the other, as SVG.`,
+chrome://tracing.
+
+--picture also draws the runs. Where a model was trained these are the losses, to
+an SVG or PDF file, for a paper. Otherwise it is what every worker did, the runs
+one below the other, to an SVG file. --draw chooses.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errs.Usagef("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath())
@@ -46,7 +54,9 @@ chrome://tracing. --picture also draws the runs, one below the other, as SVG.`,
 	}
 	cmd.Flags().StringVar(&out, "out", "", "the HTML file to write (default report.html in the first DIR)")
 	cmd.Flags().StringVar(&trace, "trace", "", "write a trace of the run to this file, too")
-	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this SVG file, too")
+	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this file, too, .svg or .pdf")
+	cmd.Flags().StringVar(&what, "draw", "auto", "with --picture, what to draw: loss, lanes (what every worker did), or auto")
+	lossFlag(cmd, &loss, "the one that compare was given, or the final loss of the first policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if drawn != "" && (slices.ContainsFunc(args, sweep.Is) || slices.ContainsFunc(args, isFile)) {
 			return errs.Usagef("--picture is of runs, and not of a sweep or an estimate; leave it out")
@@ -57,14 +67,24 @@ chrome://tracing. --picture also draws the runs, one below the other, as SVG.`,
 		if slices.ContainsFunc(args, isFile) {
 			return reportEstimate(cmd, args, out, trace)
 		}
+		if !validLoss(loss) {
+			return wrongLoss(loss)
+		}
 		rec, err := runs.Read(args...)
+		if err != nil {
+			return err
+		}
+		if loss > 0 {
+			rec.Target = loss
+		}
+		draw, err := pictureOf(cmd, drawn, what, rec)
 		if err != nil {
 			return err
 		}
 		for _, also := range []struct {
 			file  string
 			write func(io.Writer, *runs.Record) error
-		}{{trace, timeline.WriteTrace}, {drawn, picture.Write}} {
+		}{{trace, timeline.WriteTrace}, {drawn, draw}} {
 			if also.file == "" {
 				continue
 			}
@@ -86,6 +106,30 @@ chrome://tracing. --picture also draws the runs, one below the other, as SVG.`,
 		return nil
 	}
 	return cmd
+}
+
+// pictureOf says how the runs are drawn to a file; nil without one.
+func pictureOf(cmd *cobra.Command, file, what string, rec *runs.Record) (func(io.Writer, *runs.Record) error, error) {
+	format := picture.Format(strings.TrimPrefix(strings.ToLower(filepath.Ext(file)), "."))
+	switch trained := picture.Trained(rec); {
+	case file == "" && cmd.Flags().Changed("draw"):
+		return nil, errs.Usagef("--draw is of --picture; add that")
+	case file == "":
+		return nil, nil
+	case what != "auto" && what != "loss" && what != "lanes":
+		return nil, errs.Usagef("--draw %s: choose loss, lanes or auto", what)
+	case what == "loss" && !trained:
+		return nil, errs.Usagef("--draw loss: nothing was trained under every policy of these runs; choose lanes")
+	case what == "lanes" || !trained:
+		if format == picture.PDF {
+			return nil, errs.Usagef("--picture %s: only losses are drawn as PDF; name an SVG file", file)
+		}
+		return picture.Write, nil
+	}
+	if format != picture.PDF {
+		format = picture.SVG
+	}
+	return func(out io.Writer, rec *runs.Record) error { return picture.WriteLosses(out, rec, format) }, nil
 }
 
 // reportSweep writes the page of a sweep.

@@ -35,6 +35,17 @@ type sweepFlags struct {
 // maxLoss is beyond any loss of a model that learns.
 const maxLoss = 1000
 
+// lossFlag asks for the loss that times are to.
+func lossFlag(cmd *cobra.Command, loss *float64, otherwise string) {
+	cmd.Flags().Float64Var(loss, "loss", 0, "the validation loss that times are measured to (default: "+otherwise+")")
+}
+
+func validLoss(loss float64) bool { return loss >= 0 && loss <= maxLoss }
+
+func wrongLoss(loss float64) error {
+	return errs.Usagef("--loss %v must lie between 0 and %d", loss, maxLoss)
+}
+
 func sweepCommand() *cobra.Command {
 	var flags sweepFlags
 	cmd := &cobra.Command{
@@ -74,7 +85,7 @@ point, columns.json, and summary.json. --resume --out DIR continues an interrupt
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
 	networkFlag(cmd, &flags.network, "network model of the simulator: churn or links")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, as the scenario's section train says")
-	cmd.Flags().Float64Var(&flags.loss, "loss", 0, "the validation loss that times are measured to, in nats a token (default: the worst final loss of a point)")
+	lossFlag(cmd, &flags.loss, "the final loss of the first policy in the first cell")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "how often to play each point on the real network")
 	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip points that the directory of --out already has")
@@ -99,8 +110,8 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 		return nil, errs.Usagef("--resume needs --out: the directory of the sweep to go on with")
 	case f.real && (f.train || f.network != experiment.NetworkChurn):
 		return nil, errs.Usagef("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real")
-	case !(f.loss >= 0 && f.loss <= maxLoss):
-		return nil, errs.Usagef("--loss %v must lie between 0 and %d nats a token", f.loss, maxLoss)
+	case !validLoss(f.loss):
+		return nil, wrongLoss(f.loss)
 	case f.loss > 0 && !f.train && !f.real:
 		return nil, errs.Usagef("--loss needs --train: the simulator alone learns nothing")
 	}

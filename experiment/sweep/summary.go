@@ -22,8 +22,9 @@ type Summary struct {
 	Points    int      `json:"points"`
 	Done      int      `json:"done"`
 	Cells     []Cell   `json:"cells"`
-	// Target is the validation loss that every run has reached, or that was asked
-	// for; absent where nothing was learnt.
+	// Target is the validation loss that times are to: the one that was asked for, or
+	// that which the first policy ends with in the first cell. It is absent where nothing
+	// was learnt.
 	Target *float64 `json:"target_loss,omitempty"`
 	Dir    string   `json:"dir"`
 }
@@ -255,18 +256,24 @@ func (c *Cell) compare(policies []string, ratios map[string]*pairs) {
 
 // target is the validation loss that times are to; 0 where nothing was learnt.
 func (p *Plan) target(keys []string, done map[string]Row) float64 {
-	var all []learning.Curve
-	for _, key := range keys {
-		if !p.Train {
-			break
+	var all, reference []learning.Curve
+	for k, key := range keys {
+		if c := done[key].curve(); p.Train && len(c.Points) > 0 {
+			all = append(all, c)
+			if k < len(keys)/len(p.Cells) && k%len(p.Policies) == 0 {
+				reference = append(reference, c)
+			}
 		}
-		all = append(all, done[key].curve())
 	}
-	worst := learning.Target(all)
-	if p.Target > 0 && worst > 0 {
+	switch {
+	case len(all) == 0:
+		return 0
+	case p.Target > 0:
 		return p.Target
+	case len(reference) == 0: // none of its points is done
+		return learning.Target(all)
 	}
-	return worst
+	return learning.Target(reference)
 }
 
 // training sums up what was learnt in a cell, by policy; nil if that is nothing.

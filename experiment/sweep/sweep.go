@@ -254,8 +254,8 @@ type Plan struct {
 	// Train says that what is learnt counts: every point trains what the section
 	// train of the scenario says.
 	Train bool
-	// Target is the validation loss that times are to; 0: the worst of those that
-	// the points came to.
+	// Target is the validation loss that times are to; 0: that which the first policy
+	// ends with in the first cell.
 	Target   float64
 	Cells    []Assignment
 	Seeds    []uint64

@@ -183,7 +183,7 @@ var columns = []column{
 	}},
 	{"tokens_seen", "of the inner steps that outer steps have", true, func(r csvRow) any { return r.TokensSeen }},
 	{"tokens_lost", "of inner steps that were thrown away", true, func(r csvRow) any { return r.TokensLost }},
-	{"curve", "the validation loss after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
+	{"curve", "the validation loss at the start (round 0) and after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
 }
 
 // Table is the file of results: a row a point, as JSON lines. What the columns mean is in

@@ -32,7 +32,7 @@ func WriteText(out io.Writer, s Summary) error {
 	if f := s.Varied(); len(f) == 2 && len(s.Cells) == len(f[0].Values)*len(f[1].Values) {
 		write = writeMatrices
 	}
-	if err := errors.Join(write(out, s), writeLearning(out, s)); err != nil {
+	if err := errors.Join(writeLearning(out, s), write(out, s)); err != nil { // the loss first, where there is one
 		return err
 	}
 	fmt.Fprintf(out, "\nresults: %s\n", s.Dir)
@@ -129,7 +129,7 @@ func writeLearning(out io.Writer, s Summary) error {
 	case len(s.Cells) > 1:
 		against = "; each cell is held against the first one, seed by seed"
 	}
-	fmt.Fprintf(out, "\nlearning: time is that to a validation loss of %.2f%s\n\n", *s.Target, against)
+	fmt.Fprintf(out, "\nlearning: time is that to a validation loss of %s%s\n\n", learning.LossText(*s.Target), against)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	for _, f := range fields {
 		fmt.Fprint(w, f.Field, "\t")

@@ -92,6 +92,8 @@ const axis = extra => ({
   axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true}, splitLine: {lineStyle: {color: colour.line, opacity: .5}}, ...extra,
 });
 
+const yName = name => ({name, nameLocation: 'middle', nameGap: 46, nameTextStyle: {color: colour.soft, fontSize: 11}});
+
 let again;
 addEventListener('resize', () => { clearTimeout(again); again = setTimeout(render, 120); });
 dark.addEventListener('change', render);

@@ -3,11 +3,11 @@
 package learning
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -20,8 +20,11 @@ import (
 // Result is what the runs of a world have learnt, under two policies or more, or
 // under one.
 type Result struct {
-	// Target is the validation loss that every run has reached.
+	// Target is the validation loss that times are to: the one that was asked for, or
+	// the reference's at its end.
 	Target float64 `json:"target"`
+	// Asked says that it was asked for.
+	Asked bool `json:"target_asked"`
 	// Policies are in the order in which they were given; the first is the
 	// reference.
 	Policies []Policy `json:"policies"`
@@ -40,12 +43,15 @@ type Policy struct {
 // another kind, the reference.
 type Outcome struct {
 	Final stats.Estimate `json:"final"` // validation loss at the end
-	// Time is the wall-clock to the target loss, in microseconds, of the runs that
-	// reached it; Unreached counts the others.
+	// Time is the wall-clock to the target loss, in microseconds, on the line between
+	// two evaluations, of the runs that reached it; Unreached counts the others.
 	Time      stats.Estimate `json:"time_us"`
 	Unreached int            `json:"unreached,omitempty"`
 	// Sooner is the reference's time over this one's, seed by seed.
 	Sooner stats.Estimate `json:"sooner,omitzero"`
+	// Own is the reference's time to the loss that this one ended with, over its own
+	// time to that, seed by seed: what is known of one that never reaches the target.
+	Own stats.Estimate `json:"sooner_own,omitzero"`
 	// Seen and Lost are tokens that went into outer steps, and that were thrown
 	// away: of the median run.
 	Seen int64 `json:"tokens_seen"`
@@ -67,7 +73,7 @@ type Curve struct {
 	Lost int `json:"-"`
 }
 
-// Point is the state after an outer step.
+// Point is the state after an outer step, or in round 0 that at the start.
 type Point struct {
 	Round     int         `json:"round"`
 	WallClock policy.Time `json:"wall_clock_us"`
@@ -77,9 +83,10 @@ type Point struct {
 }
 
 // New holds the policies' runs against each other, seed by seed; nil if not all
-// of them have learnt something.
-func New[Set ~map[string]record.Summary](policies []string, seeds []Set) *Result {
-	r := &Result{}
+// of them have learnt something. The target is the loss that times are to, 0 for the
+// reference's at its end.
+func New[Set ~map[string]record.Summary](policies []string, seeds []Set, target float64) *Result {
+	r := &Result{Target: target, Asked: target > 0}
 	var all []Curve
 	for _, name := range policies {
 		p := Policy{Name: name}
@@ -96,7 +103,9 @@ func New[Set ~map[string]record.Summary](policies []string, seeds []Set) *Result
 	if len(all) == 0 {
 		return nil
 	}
-	r.Target = Target(all)
+	if !r.Asked {
+		r.Target = Target(r.Policies[0].Curves)
+	}
 	for i := range r.Policies {
 		p, reference := &r.Policies[i], r.Policies[0].Curves
 		if i == 0 { // not held against itself
@@ -111,16 +120,40 @@ func New[Set ~map[string]record.Summary](policies []string, seeds []Set) *Result
 	return r
 }
 
-// Target is the validation loss that every run has reached, the worst of their
-// best ones, rounded up to a hundredth; 0 without any.
-func Target(all []Curve) float64 {
-	worst := 0.0
-	for _, c := range all {
+// Target is the loss that the reference's runs end with: of several the worst, so that
+// each has reached it, rounded up to three digits. It is 0 without any.
+func Target(reference []Curve) float64 {
+	worst := math.Inf(-1)
+	for _, c := range reference {
 		if len(c.Points) > 0 {
-			worst = max(worst, c.least())
+			worst = max(worst, c.Final())
 		}
 	}
-	return math.Ceil(worst*100-1e-9) / 100 // 2.2 × 100 is above 220
+	if math.IsInf(worst, 0) {
+		return 0
+	}
+	return roundUp(worst)
+}
+
+// roundUp rounds up to three digits.
+func roundUp(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	digits := 2 - int(math.Floor(math.Log10(math.Abs(x)))) // after the point
+	unit := math.Pow(10, math.Abs(float64(digits)))
+	if digits < 0 {
+		return math.Ceil(x/unit-1e-9) * unit
+	}
+	return math.Ceil(x*unit-1e-9) / unit // 2.2 × 100 is above 220
+}
+
+// LossText writes a loss with three digits, as a target has them.
+func LossText(x float64) string {
+	if x == 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(x, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(x))+1e-12))), 64)
 }
 
 // median is that of a number of tokens, over the runs.
@@ -148,11 +181,17 @@ func NewCurve(sum record.Summary) Curve {
 	for _, round := range sum.Rounds {
 		all += len(round.Participants)
 	}
+	if sum.InitialLoss != nil {
+		c.Points = append(c.Points, Point{Loss: *sum.InitialLoss})
+	}
 	for _, round := range sum.Rounds {
 		so += len(round.Participants)
 		if l := round.Loss; l != nil && l.Validation != nil {
 			c.Points = append(c.Points, Point{round.Round, round.End, c.Seen * so / all, *l.Validation, l.Train})
 		}
+	}
+	if len(c.Points) == 1 && c.Points[0].Round == 0 {
+		c.Points = nil // no outer step is known
 	}
 	return c
 }
@@ -162,17 +201,19 @@ func (c Curve) Final() float64 { return c.last().Loss }
 
 func (c Curve) last() Point { return c.Points[len(c.Points)-1] }
 
-func (c Curve) least() float64 {
-	return slices.MinFunc(c.Points, func(a, b Point) int { return cmp.Compare(a.Loss, b.Loss) }).Loss
-}
-
-// Reached is when the loss was first no more than the target, if ever.
+// Reached is when the loss was first no more than the target, if ever: on the line
+// between the evaluations before and after, as far as there is one before.
 func (c Curve) Reached(target float64) (policy.Time, bool) {
 	k := slices.IndexFunc(c.Points, func(p Point) bool { return p.Loss <= target })
-	if k < 0 {
+	switch {
+	case k < 0:
 		return 0, false
+	case k == 0:
+		return c.Points[0].WallClock, true
 	}
-	return c.Points[k].WallClock, true
+	a, b := c.Points[k-1], c.Points[k]
+	share := (a.Loss - target) / (a.Loss - b.Loss)
+	return a.WallClock + policy.Time(math.Round(share*float64(b.WallClock-a.WallClock))), true
 }
 
 // at is the loss where the points have a value of x, on the line between them.
@@ -202,7 +243,7 @@ func rounds(p Point) float64 { return float64(p.Round) }
 // reference, if there is one, pair by pair. A curve without points is of a run
 // that does not count.
 func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
-	var final, times, sooner, byTokens, byRounds []float64
+	var final, times, sooner, own, byTokens, byRounds []float64
 	for k, c := range curves {
 		if len(c.Points) == 0 {
 			continue
@@ -221,6 +262,12 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 		if before, ok := r.Reached(target); ok && reached && at > 0 {
 			sooner = append(sooner, float64(before)/float64(at))
 		}
+		end := c.Final()
+		if before, ok := r.Reached(end); ok {
+			if at, _ := c.Reached(end); at > 0 {
+				own = append(own, float64(before)/float64(at))
+			}
+		}
 		byRounds = append(byRounds, c.against(r, rounds))
 		if c.Seen > 0 && r.Seen > 0 { // else nobody knows how many there were
 			byTokens = append(byTokens, c.against(r, tokens))
@@ -228,7 +275,7 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 	}
 	o.Final, o.Time = stats.Estimated(final), stats.Estimated(times)
 	if reference != nil {
-		o.Sooner, o.EqualTokens, o.EqualRounds = stats.Estimated(sooner), stats.Estimated(byTokens), stats.Estimated(byRounds)
+		o.Sooner, o.Own, o.EqualTokens, o.EqualRounds = stats.Estimated(sooner), stats.Estimated(own), stats.Estimated(byTokens), stats.Estimated(byRounds)
 	}
 	o.Seen = median(curves, func(c Curve) int { return c.Seen })
 	o.Lost = median(curves, func(c Curve) int { return c.Lost })
@@ -238,25 +285,139 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 // Seconds is Time in seconds of scenario time.
 func (o Outcome) Seconds() float64 { return o.Time.Median / 1e6 }
 
-// Answer says in words what came of it: for each policy but the reference, or for
-// that if it is alone.
-func (r *Result) Answer() (lines []string) {
+// Headline says in a sentence who came to the target first.
+func (r *Result) Headline() string {
 	first := r.Policies[0]
 	if len(r.Policies) == 1 {
 		if first.Time.N == 0 {
-			return []string{fmt.Sprintf("%s never reached a validation loss of %.2f.", first.Name, r.Target)}
+			return fmt.Sprintf("Under %s the loss never fell to %s. It ended at %s.", first.Name, LossText(r.Target), first.FinalText())
 		}
-		return []string{fmt.Sprintf("%s reached a validation loss of %.2f in %s.", first.Name, r.Target, first.When())}
+		if r.Asked {
+			return fmt.Sprintf("Under %s the loss fell to %s in %s.", first.Name, LossText(r.Target), first.When())
+		}
+		return fmt.Sprintf("Under %s the loss ended at %s after %s.", first.Name, first.FinalText(), first.When())
+	}
+	best := r.Best()
+	text := r.against(*best)
+	if len(r.Policies) > 2 && best.Sooner.Median > 1 {
+		text = fmt.Sprintf("Of %d policies %s was the first: it %s", len(r.Policies), best.Name, strings.TrimPrefix(text, best.Name+" "))
+	}
+	return text
+}
+
+// Best is the policy that came to the target the soonest, of those beside the reference;
+// nil if there are none.
+func (r *Result) Best() *Policy {
+	if len(r.Policies) == 1 {
+		return nil
+	}
+	best := &r.Policies[1]
+	for k := range r.Policies[2:] {
+		if p := &r.Policies[2+k]; p.Sooner.N > 0 && (best.Sooner.N == 0 || p.Sooner.Median > best.Sooner.Median) {
+			best = p
+		}
+	}
+	return best
+}
+
+// Median is the curve of medians over the runs, of time, tokens and loss, with the least
+// and the most loss, after each outer step that all have.
+func Median(curves []Curve) (all []Spread) {
+	if len(curves) == 0 {
+		return nil
+	}
+	for _, p := range curves[0].Points {
+		var times, losses []float64
+		for _, c := range curves {
+			if k := slices.IndexFunc(c.Points, func(q Point) bool { return q.Round == p.Round }); k >= 0 {
+				times, losses = append(times, float64(c.Points[k].WallClock)), append(losses, c.Points[k].Loss)
+			}
+		}
+		if len(times) == len(curves) {
+			all = append(all, Spread{p.Round, policy.Time(math.Round(stats.Median(times))), stats.Median(losses), slices.Min(losses), slices.Max(losses)})
+		}
+	}
+	return all
+}
+
+// Spread is what several runs have after an outer step.
+type Spread struct {
+	Round     int         `json:"round"`
+	WallClock policy.Time `json:"wall_clock_us"`
+	Loss      float64     `json:"loss"`
+	Least     float64     `json:"least"`
+	Most      float64     `json:"most"`
+}
+
+// goal names the target.
+func (r *Result) goal() string {
+	if r.Asked {
+		return "a loss of " + LossText(r.Target)
+	}
+	return fmt.Sprintf("%s's %s, %s,", r.Policies[0].Name, r.FinalName(), LossText(r.Target))
+}
+
+// FinalName says which of the reference's losses the target is, if none was asked for.
+func (r *Result) FinalName() string {
+	if len(r.Policies[0].Curves) > 1 {
+		return "highest final loss"
+	}
+	return "final loss"
+}
+
+// against says when a policy came to the target, and when the reference did.
+func (r *Result) against(p Policy) string {
+	first := r.Policies[0]
+	switch {
+	case p.Time.N == 0 && first.Time.N == 0:
+		return fmt.Sprintf("Neither %s nor %s reached %s: their losses ended at %s and %s.", p.Name, first.Name, strings.TrimSuffix(r.goal(), ","), p.FinalText(), first.FinalText())
+	case p.Time.N == 0:
+		text := fmt.Sprintf("%s never reached %s which %s had after %s: it ended at %s", p.Name, r.goal(), first.Name, first.When(), p.FinalText())
+		if p.Own.N > 0 {
+			text += fmt.Sprintf(", and came to that %s as fast as %s", ratioText(p.Own), first.Name)
+		}
+		return text + "."
+	case first.Time.N == 0:
+		return fmt.Sprintf("%s reached %s after %s. %s never did: it ended at %s.", p.Name, strings.TrimSuffix(r.goal(), ","), p.When(), first.Name, first.FinalText())
+	case p.Sooner.N == 0:
+		return fmt.Sprintf("%s reached %s after %s, and %s after %s, with different seeds.", p.Name, r.goal(), p.When(), first.Name, first.When())
+	}
+	times := fmt.Sprintf("after %s instead of %s", p.When(), first.When())
+	ratio := fmt.Sprintf("%.2f×", p.Sooner.Median)
+	if i := p.Sooner.Interval; i != nil {
+		ratio += fmt.Sprintf(" (%.2f to %.2f)", i.Low, i.High)
+		if i.Contains(1) {
+			return fmt.Sprintf("No difference shown in time to loss: %s reached %s %s as fast as %s, %s.", p.Name, r.goal(), ratio, first.Name, times)
+		}
+	}
+	text := fmt.Sprintf("%s reached %s %s as fast, %s", p.Name, r.goal(), ratio, times)
+	if p.Sooner.Median == 1 {
+		text = fmt.Sprintf("%s reached %s as soon as %s, after %s", p.Name, r.goal(), first.Name, p.When())
+	}
+	if p.Unreached > 0 {
+		text += fmt.Sprintf(", and never with %s", words.Count(p.Unreached, "seed"))
+	}
+	return text + "."
+}
+
+// Answer says in words what came of it: for each policy but the reference, or for
+// that if it is alone.
+func (r *Result) Answer() (lines []string) {
+	if len(r.Policies) == 1 {
+		return []string{r.Headline()}
 	}
 	for _, p := range r.Policies[1:] {
-		text := fmt.Sprintf("%s reached a validation loss of %.2f in %s, %s in %s", p.Name, r.Target, p.When(), first.Name, first.When())
-		if p.Time.N == 0 || first.Time.N == 0 {
-			text = fmt.Sprintf("time to a validation loss of %.2f: %s %s, %s %s", r.Target, p.Name, p.When(), first.Name, first.When())
-		}
-		text += fmt.Sprintf("; at equal tokens its loss was %s, at equal rounds %s", above(p.EqualTokens), above(p.EqualRounds))
-		lines = append(lines, text+".")
+		lines = append(lines, fmt.Sprintf("%s At equal tokens its loss was %s, at equal rounds %s.", r.against(p), above(p.EqualTokens), above(p.EqualRounds)))
 	}
 	return lines
+}
+
+// FinalText is the loss at the end.
+func (o Outcome) FinalText() string {
+	if o.Final.N == 0 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.3f", o.Final.Median)
 }
 
 // Same returns after how many of the rounds that both have two runs of a scenario
@@ -281,11 +442,14 @@ func Of(sum record.Summary) string {
 		return ""
 	}
 	last := c.last()
-	first := "the first"
-	if n := c.Points[0].Round; n > 1 { // of all regions
-		first = fmt.Sprint(n)
+	first := "after the first"
+	switch n := c.Points[0].Round; {
+	case n == 0:
+		first = "at the start"
+	case n > 1: // of all regions
+		first = fmt.Sprintf("after %d", n)
 	}
-	text := fmt.Sprintf("validation loss %.3f after %d outer steps, from %.3f after %s", last.Loss, last.Round, c.Points[0].Loss, first)
+	text := fmt.Sprintf("validation loss %.3f after %d outer steps, from %.3f %s", last.Loss, last.Round, c.Points[0].Loss, first)
 	if sum.TokensSeen != nil && sum.TokensLost != nil && *sum.TokensSeen+*sum.TokensLost > 0 {
 		text += fmt.Sprintf("; %s tokens seen, %s thrown away", words.Thousands(int64(*sum.TokensSeen)), words.Thousands(int64(*sum.TokensLost)))
 	}
@@ -297,7 +461,23 @@ func (o Outcome) When() string {
 	if o.Time.N == 0 {
 		return "never"
 	}
-	return fmt.Sprintf("%.1f s", o.Seconds())
+	return Seconds(o.Seconds())
+}
+
+// Seconds writes a time with about three digits.
+func Seconds(s float64) string {
+	digits := 0
+	switch {
+	case s < 1e-3:
+		return strconv.FormatFloat(1e6*s, 'f', 0, 64) + " µs"
+	case s < 1:
+		return strconv.FormatFloat(1e3*s, 'g', 3, 64) + " ms"
+	case s < 10:
+		digits = 2
+	case s < 100:
+		digits = 1
+	}
+	return strconv.FormatFloat(s, 'f', digits, 64) + " s"
 }
 
 // TokensText says how many tokens went into outer steps, and what share was thrown
@@ -331,18 +511,64 @@ func above(e stats.Estimate) string {
 	return text
 }
 
-// Write writes the result as a table and in words. title says in which world it
-// was learnt.
+// Write writes the result as a table. title says in which world it was learnt.
 func (r *Result) Write(out io.Writer, title string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(w, "\nlearning, %s\tvalidation loss\tloss %.2f after\ttokens seen\tthrown away\n", title, r.Target)
-	for _, p := range r.Policies {
+	fmt.Fprintf(w, "\nlearning, %s\tfinal loss\ttime to %s\t", title, LossText(r.Target))
+	if len(r.Policies) > 1 {
+		fmt.Fprint(w, "as fast as "+r.Policies[0].Name+"\tloss at equal tokens\tat equal rounds\t")
+	}
+	fmt.Fprintln(w, "tokens seen\tthrown away")
+	for k, p := range r.Policies {
 		seen, lost := p.TokensText()
-		fmt.Fprintf(w, "%s\t%.3f\t%s\t%s\t%s\n", p.Name, p.Final.Median, p.When(), seen, lost)
+		fmt.Fprintf(w, "%s\t%s\t%s\t", p.Name, p.FinalText(), p.When())
+		switch {
+		case len(r.Policies) == 1:
+		case k == 0:
+			fmt.Fprint(w, "\t\t\t")
+		default:
+			fmt.Fprintf(w, "%s\t%s\t%s\t", ratioText(p.Sooner), relative(p.EqualTokens), relative(p.EqualRounds))
+		}
+		fmt.Fprintf(w, "%s\t%s\n", seen, lost)
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	return w.Flush()
+}
+
+// ratioText is a ratio of times for a table.
+func ratioText(e stats.Estimate) string {
+	if e.N == 0 {
+		return "–"
 	}
-	_, err := fmt.Fprintln(out, strings.Join(r.Answer(), "\n"))
-	return err
+	text := fmt.Sprintf("%.2f×", e.Median)
+	if i := e.Interval; i != nil {
+		text += fmt.Sprintf(" (%.2f–%.2f)", i.Low, i.High)
+		if i.Contains(1) {
+			text += " ="
+		}
+	}
+	return text
+}
+
+// relative is by how much a loss is above another's, for a table.
+func relative(e stats.Estimate) string {
+	if e.N == 0 {
+		return "unknown"
+	}
+	text := fmt.Sprintf("%+.1f %%", 100*e.Median)
+	if i := e.Interval; i != nil {
+		text += fmt.Sprintf(" (%+.1f to %+.1f)", 100*i.Low, 100*i.High)
+		if i.Contains(0) {
+			text += " ="
+		}
+	}
+	return text
+}
+
+// Legend says what the table's columns mean.
+func (r *Result) Legend() string {
+	text := fmt.Sprintf("loss: on data that no worker trains on. Time to %s is scenario time, between evaluations on the line", LossText(r.Target))
+	if !r.Asked {
+		text += fmt.Sprintf("; it is the %s of %s (--loss chooses another)", r.FinalName(), r.Policies[0].Name)
+	}
+	return text
 }

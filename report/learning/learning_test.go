@@ -33,8 +33,8 @@ func TestResult(t *testing.T) {
 	for seed := range uint64(3) {
 		seeds = append(seeds, map[string]record.Summary{"baseline": run(seed, 3e6, 4, 2), "straggler": run(seed, 1e6, 3, 2.2)})
 	}
-	r := learning.New([]string{"baseline", "straggler"}, seeds)
-	if r == nil || r.Target != 2.2 {
+	r := learning.New([]string{"baseline", "straggler"}, seeds, 2.2)
+	if r == nil || r.Target != 2.2 || !r.Asked {
 		t.Fatalf("%+v", r)
 	}
 	p := r.Policies[1]
@@ -51,12 +51,72 @@ func TestResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"learning, measured   validation loss   loss 2.20 after   tokens seen   thrown away",
-		"straggler            2.200             10.0 s            300           3.2 %",
-		"straggler reached a validation loss of 2.20 in 10.0 s, baseline in 27.0 s; at equal tokens its loss was 12.0 % lower, at equal rounds 10.0 % higher.",
+		"learning, measured   final loss   time to 2.20   as fast as baseline   loss at equal tokens   at equal rounds   tokens seen   thrown away",
+		"straggler            2.200        10.0 s         2.70×                 -12.0 %                +10.0 %           300           3.2 %",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())
+		}
+	}
+	if got, want := r.Headline(), "straggler reached a loss of 2.20 2.70× as fast, after 10.0 s instead of 27.0 s."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := r.Answer()[0], r.Headline()+" At equal tokens its loss was 12.0 % lower, at equal rounds 10.0 % higher."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	// Nothing asked for, it is the loss that the reference ends with.
+	r = learning.New([]string{"baseline", "straggler"}, seeds, 0)
+	if r.Target != 2 || r.Asked || r.Policies[0].Time.Median != 30e6 || r.Policies[1].Unreached != 3 || r.Policies[1].Own.Median != 2.7 {
+		t.Errorf("%+v", r)
+	}
+	if got, want := r.Headline(), "straggler never reached baseline's highest final loss, 2.00, which baseline had after 30.0 s: it ended at 2.200, and came to that 2.70× as fast as baseline."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if p := r.ByPolicy["straggler"]; p.Unreached != 3 || len(p.Curves) != 3 {
+		t.Errorf("by policy: %+v", r.ByPolicy)
+	}
+}
+
+// TestInterpolated: the time to a loss lies on the line between evaluations, from that at
+// the start on.
+func TestInterpolated(t *testing.T) {
+	sum := run(1, 1e6, 3, 2) // 3.8 after a second, 3.6 after two
+	for target, want := range map[float64]policy.Time{3.9: 1e6, 3.8: 1e6, 3.7: 1.5e6, 3.65: 1.75e6, 3.6: 2e6, 2: 10e6} {
+		if got, ok := learning.NewCurve(sum).Reached(target); !ok || got != want {
+			t.Errorf("%v is reached after %v, want %v", target, got, want)
+		}
+	}
+	sum.InitialLoss = new(4.0)
+	c := learning.NewCurve(sum)
+	if first := c.Points[0]; first.Round != 0 || first.WallClock != 0 || first.Tokens != 0 || first.Loss != 4 || len(c.Points) != 11 {
+		t.Errorf("the curve begins at %+v", first)
+	}
+	for target, want := range map[float64]policy.Time{4: 0, 3.9: 0.5e6, 3.8: 1e6, 3.7: 1.5e6} {
+		if got, ok := c.Reached(target); !ok || got != want {
+			t.Errorf("%v is reached after %v, want %v", target, got, want)
+		}
+	}
+	if _, ok := c.Reached(1.9); ok {
+		t.Error("a loss below all is reached")
+	}
+	if text := learning.Of(sum); !strings.HasPrefix(text, "validation loss 2.000 after 10 outer steps, from 4.000 at the start") {
+		t.Errorf("%q", text)
+	}
+	only := record.Summary{InitialLoss: new(4.0)}
+	if c := learning.NewCurve(only); len(c.Points) != 0 {
+		t.Errorf("a run without an outer step has the curve %+v", c)
+	}
+}
+
+// TestTargetHasThreeDigits, whatever the size of a task's losses, and the reference has
+// reached it.
+func TestTargetHasThreeDigits(t *testing.T) {
+	for last, want := range map[float64]string{2.2: "2.20", 2.1301: "2.14", 0.003171: "0.00318", 123.4: "124", 1: "1.00", -1.234: "-1.23", 9.999: "10.0"} {
+		c := learning.Curve{Points: []learning.Point{{Round: 1, WallClock: 1, Loss: last}}}
+		target := learning.Target([]learning.Curve{c, {}})
+		if got := learning.LossText(target); got != want || target < last {
+			t.Errorf("the target of %v is %v, written %s, want %s", last, target, got, want)
 		}
 	}
 }
@@ -64,10 +124,10 @@ func TestResult(t *testing.T) {
 // TestNothingLearnt: runs without losses have no result.
 func TestNothingLearnt(t *testing.T) {
 	plain := record.Summary{Rounds: []record.Round{{Round: 1, Participants: []policy.ID{0}}}}
-	if r := learning.New([]string{"baseline"}, []map[string]record.Summary{{"baseline": plain}}); r != nil {
+	if r := learning.New([]string{"baseline"}, []map[string]record.Summary{{"baseline": plain}}, 0); r != nil {
 		t.Errorf("%+v", r)
 	}
-	if r := learning.New([]string{"baseline", "straggler"}, []map[string]record.Summary{{"baseline": run(1, 1, 1, 1), "straggler": plain}}); r != nil {
+	if r := learning.New([]string{"baseline", "straggler"}, []map[string]record.Summary{{"baseline": run(1, 1, 1, 1), "straggler": plain}}, 0); r != nil {
 		t.Errorf("%+v", r)
 	}
 	if text := learning.Of(plain); text != "" {
@@ -112,15 +172,16 @@ func TestUnknownIsUnknown(t *testing.T) {
 		}
 		seeds = append(seeds, map[string]record.Summary{"baseline": one, "straggler": other})
 	}
-	r := learning.New([]string{"baseline", "straggler"}, seeds)
+	r := learning.New([]string{"baseline", "straggler"}, seeds, 0)
 	var out bytes.Buffer
 	if err := r.Write(&out, "measured"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"unknown       unknown", "at equal tokens its loss was unknown, at equal rounds the same"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("lacks %q:\n%s", want, out.String())
-		}
+	if want := "unknown       unknown"; !strings.Contains(out.String(), want) {
+		t.Errorf("lacks %q:\n%s", want, out.String())
+	}
+	if got, want := r.Answer()[0], "At equal tokens its loss was unknown, at equal rounds the same."; !strings.HasSuffix(got, want) {
+		t.Errorf("%q, want %q at its end", got, want)
 	}
 	if o := learning.NewOutcome(r.Policies[1].Curves, r.Policies[0].Curves, 0.1); o.Time.N != 0 || o.Unreached != 2 || o.EqualTokens.N != 0 {
 		t.Errorf("%+v", o)

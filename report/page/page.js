@@ -171,8 +171,8 @@ function stack(sides, height) {
   return {
     total: height * Math.ceil(sides.length / columns),
     at: k => columns > 1
-      ? {left: k % 2 * width / 2 + 56, width: width / 2 - 76, top: top(k) + 30, height: height - 62}
-      : {left: 56, right: 14, top: top(k) + 30, height: height - 62},
+      ? {left: k % 2 * width / 2 + 72, width: width / 2 - 92, top: top(k) + 30, height: height - 62}
+      : {left: 72, right: 14, top: top(k) + 30, height: height - 62},
     title: (k, text) => ({...title(text, top(k)), left: columns > 1 ? k % 2 * width / 2 : 0}),
   };
 }
@@ -202,7 +202,7 @@ function roundLengths() {
     title: sides.map((s, k) => place.title(k, sideTitle(s))),
     grid: sides.map((_, k) => place.at(k)),
     xAxis: sides.map((s, k) => axis({gridIndex: k, type: 'category', data: s.rounds.map(r => r.round), name: 'round', nameLocation: 'middle', nameGap: 18, nameTextStyle: {color: colour.soft, fontSize: 11}})),
-    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'value', max: niceAbove(most), axisLabel: {color: colour.soft, fontSize: 11, formatter: short}})),
+    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'value', max: niceAbove(most), ...yName('scenario time'), axisLabel: {color: colour.soft, fontSize: 11, formatter: short}})),
     series,
     tooltip: {
       trigger: 'axis', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
@@ -281,7 +281,7 @@ function arrivals() {
         nameTextStyle: {color: colour.soft, fontSize: 11},
         axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, customValues: s.rounds.map(r => r.round)}, axisTick: {customValues: s.rounds.map(r => r.round), lineStyle: {color: colour.line}}});
     }),
-    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'log', min: 1, max: 2 * top, axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, formatter: v => v > top ? '' : short(v)}})),
+    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'log', min: 1, max: 2 * top, ...yName('after the first'), axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, formatter: v => v > top ? '' : short(v)}})),
     series,
   });
   legend('legend-arrivals', [
@@ -356,10 +356,10 @@ function trade() {
   });
   const room = v => (v.max - v.min || v.max || 1) * .08;
   draw('trade', 340, known.length, {
-    grid: {left: 60, right: narrow() ? 60 : 150, top: 14, bottom: 46},
-    xAxis: axis({type: 'value', scale: true, min: v => Math.max(0, v.min - room(v)), max: v => v.max + room(v), name: 'wall-clock', nameLocation: 'middle', nameGap: 26,
+    grid: {left: 74, right: narrow() ? 60 : 150, top: 14, bottom: 46},
+    xAxis: axis({type: 'value', scale: true, min: v => Math.max(0, v.min - room(v)), max: v => v.max + room(v), name: 'wall-clock in scenario time', nameLocation: 'middle', nameGap: 26,
       nameTextStyle: {color: colour.soft, fontSize: 12}, axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMinLabel: false, showMaxLabel: false, formatter: short}}),
-    yAxis: axis({type: 'value', min: 0, max: v => Math.max(v.max * 1.1, .1), axisLabel: {color: colour.soft, fontSize: 11, showMaxLabel: false, formatter: v => +v.toFixed(2) + ' %'}}),
+    yAxis: axis({type: 'value', min: 0, max: v => Math.max(v.max * 1.1, .1), ...yName('work lost'), axisLabel: {color: colour.soft, fontSize: 11, showMaxLabel: false, formatter: v => +v.toFixed(2) + ' %'}}),
     series,
   });
   const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
@@ -370,35 +370,50 @@ function trade() {
 }
 
 // loss draws validation loss by one of the coordinates of the points, a line for
-// each run.
+// each run, with the target, and when policies came to it where that is known.
 function loss(id, of, format) {
-  const policies = data.learning.policies;
+  const policies = data.learning.policies, target = data.learning.target;
   let points = 0;
-  const series = policies.flatMap((p, k) => p.curves.map(c => {
+  // What comes before the first outer step is far above the rest, mostly.
+  const later = policies.flatMap(p => p.curves.flatMap(c => c.points.filter(q => q.round > 0).map(q => q.loss)));
+  const least = Math.min(target, ...later), most = Math.max(target, ...later), room = (most - least || Math.abs(most) || 1) * .05;
+  const series = policies.flatMap((p, k) => p.curves.map((c, n) => {
     points += c.points.length;
     return {
-      type: 'line', name: p.name, symbol: c.points.length > 60 ? 'none' : policySymbol(k), symbolSize: 5, z: 3,
+      type: 'line', name: p.name, symbol: c.points.length > 60 ? 'none' : policySymbol(k), symbolSize: 5, z: 3, clip: true,
       lineStyle: {color: policyColour(k), width: 2, opacity: p.curves.length > 1 ? .6 : 1}, itemStyle: {color: policyColour(k)},
       data: c.points.map(q => ({value: [of(q), q.loss], point: q, seed: c.seed})),
+      ...(n === 0 && format.reached && p.time_us.n ? {markLine: {
+        silent: true, symbol: 'none', animation: false, label: {show: false}, lineStyle: {color: policyColour(k), type: 'dashed', width: 1},
+        data: [[{coord: [p.time_us.median, target]}, {coord: [p.time_us.median, least - room]}]],
+      }} : {}),
     };
   }));
+  series.push({
+    type: 'line', name: 'target', silent: true, symbol: 'none', data: [], markLine: {
+      silent: true, symbol: 'none', animation: false, label: {show: false}, lineStyle: {color: colour.median, type: 'dashed', width: 1}, data: [{yAxis: target}],
+    },
+  });
   draw(id, 320, points, {
-    grid: {left: 52, right: 24, top: 14, bottom: 46},
+    grid: {left: 66, right: 24, top: 14, bottom: 46},
     xAxis: axis({type: 'value', min: 0, name: format.name, nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12},
       axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false, formatter: format.short}}),
-    yAxis: axis({type: 'value', scale: true, axisLabel: {color: colour.soft, fontSize: 11, formatter: v => +v.toFixed(2)}}),
+    yAxis: axis({type: 'value', scale: true, min: least - room, max: most + room, name: lossName, nameLocation: 'middle', nameGap: 46, nameTextStyle: {color: colour.soft, fontSize: 12},
+      axisLabel: {color: colour.soft, fontSize: 11, showMinLabel: false, showMaxLabel: false, formatter: v => +v.toPrecision(3)}}),
     series,
     tooltip: {
       trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
-      formatter: p => `<b>${escape(p.seriesName)}</b>, seed ${p.data.seed}<br>outer step ${p.data.point.round}: ${p.data.point.loss.toFixed(3)}<br>`
+      formatter: p => `<b>${escape(p.seriesName)}</b>, seed ${p.data.seed}<br>outer step ${p.data.point.round}: ${p.data.point.loss.toPrecision(4)}<br>`
         + `${short(p.data.point.wall_clock_us)}, ${p.data.point.tokens.toLocaleString('en')} tokens`,
     },
   });
 }
 
+const lossName = 'validation loss' + (data.loss_unit ? ` (${data.loss_unit})` : '');
+
 // gradients draws a figure of the workers' contributions by round, a line for each
 // worker.
-function gradients(id, of, bounds) {
+function gradients(id, of, bounds, what) {
   let points = 0;
   const series = data.gradients.flatMap(g => g.workers.map(w => {
     const k = data.sides.findIndex(s => s.policy === g.policy);
@@ -410,10 +425,10 @@ function gradients(id, of, bounds) {
     };
   }));
   draw(id, 260, points, {
-    grid: {left: 52, right: 24, top: 14, bottom: 46},
+    grid: {left: 66, right: 24, top: 14, bottom: 46},
     xAxis: axis({type: 'value', min: 'dataMin', max: 'dataMax', minInterval: 1, name: 'round', nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12},
       axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true}}),
-    yAxis: axis({type: 'value', ...bounds, axisLabel: {color: colour.soft, fontSize: 11, formatter: v => +v.toFixed(2)}}),
+    yAxis: axis({type: 'value', ...bounds, ...yName(what), axisLabel: {color: colour.soft, fontSize: 11, formatter: v => +v.toFixed(2)}}),
     series,
     tooltip: {
       trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
@@ -423,17 +438,20 @@ function gradients(id, of, bounds) {
 }
 
 function losses() {
-  loss('loss', q => q.wall_clock_us, {name: 'wall-clock', short});
-  loss('loss-tokens', q => q.tokens, {name: 'tokens', short: n => n >= 1e6 ? +(n / 1e6).toFixed(2) + ' M' : n >= 1e3 ? +(n / 1e3).toFixed(1) + ' k' : n});
+  loss('loss', q => q.wall_clock_us, {name: 'scenario time', short, reached: true});
+  loss('loss-tokens', q => q.tokens, {name: 'tokens that went into outer steps', short: n => n >= 1e6 ? +(n / 1e6).toFixed(2) + ' M' : n >= 1e3 ? +(n / 1e3).toFixed(1) + ' k' : n});
   const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
-  legend('legend-loss', data.learning.policies.map((p, k) => [shapes[policySymbol(k)] || 'bar', policyColour(k), p.name]));
+  legend('legend-loss', [
+    ...data.learning.policies.map((p, k) => [shapes[policySymbol(k)] || 'bar', policyColour(k), p.name]),
+    ['dashes', colour.median, 'the loss that times are to'],
+  ]);
 }
 
 function render() {
   colour = dark.matches && !printing ? themes.dark : themes.light;
   timeline();
   for (const [id, picture] of [['rounds', roundLengths], ['arrivals', arrivals], ['links', links], ['trade', trade], ['loss', losses],
-    ['cosines', () => gradients('cosines', p => p.cosine, {max: 1})], ['norms', () => gradients('norms', p => p.norm, {min: 0})]]) {
+    ['cosines', () => gradients('cosines', p => p.cosine, {max: 1}, 'cosine')], ['norms', () => gradients('norms', p => p.norm, {min: 0}, 'L2 norm')]]) {
     if (get(id)) picture(); // a part of which there is nothing to show is not in the page
   }
   document.body.dataset.drawn = charts.size;

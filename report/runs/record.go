@@ -54,6 +54,9 @@ type Record struct {
 	// Of the real runs, those on the first one are what a report is about.
 	Links []string
 
+	// Target is the validation loss that times are to; 0 for the reference's at its end.
+	Target float64
+
 	Source   scenarios.Source
 	OwnScale float64 // time scale in the file; a flag may have changed it
 
@@ -89,11 +92,14 @@ func Read(dirs ...string) (*Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		var compared struct{ Policies, Links []string }
+		var compared struct {
+			Policies, Links []string
+			Target          float64 `json:"target_loss"`
+		}
 		if err := readJSON(record.Dir(dir), record.ComparisonFile, &compared); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		rec.given = append(rec.given, compared.Policies...)
+		rec.given, rec.Target = append(rec.given, compared.Policies...), max(rec.Target, compared.Target)
 		for _, backend := range compared.Links {
 			if !slices.Contains(rec.Links, backend) {
 				rec.Links = append(rec.Links, backend)

@@ -14,7 +14,6 @@ import (
 
 	"testbed/experiment/sweep"
 	"testbed/internal/stats"
-	"testbed/policy"
 	"testbed/record"
 	"testbed/report/document"
 	"testbed/report/learning"
@@ -43,11 +42,64 @@ type sweepPage struct {
 	// field that it leaves as it is.
 	Cells   [][]int  `json:"cells"`
 	Figures []figure `json:"figures"`
+	// Curves are those of the loss, where something was learnt.
+	Curves []curve `json:"curves,omitempty"`
+	// Target is the loss that times are to.
+	Target *float64 `json:"target,omitempty"`
+	// CellNames say what cells set, where there are curves.
+	CellNames []string `json:"cell_names,omitempty"`
 
 	first    int               // so many figures are in the first table
 	Results  *sweep.Results    `json:"-"`
 	Headline string            `json:"-"`
 	Answers  []document.Answer `json:"-"`
+}
+
+// curve is the loss in a cell under one policy, as medians over the runs.
+type curve struct {
+	Cell   int               `json:"cell"`
+	Policy int               `json:"policy"` // position
+	Points []learning.Spread `json:"points"`
+}
+
+// maxCurvePoints bounds the points of curves that a page has. Cells beyond have none.
+const maxCurvePoints = 50_000
+
+// curves are those of the cells and policies, cell by cell.
+func curves(r *sweep.Results) (all []curve) {
+	points := 0
+	for k, rows := range r.Rows {
+		for n, name := range r.Policies {
+			var runs []learning.Curve
+			for _, row := range rows {
+				if row.Policy == name && row.Complete && len(row.Curve) > 0 {
+					runs = append(runs, learning.Curve{Points: row.Curve})
+				}
+			}
+			c := curve{k, n, learning.Median(runs)}
+			if points += len(c.Points); points > maxCurvePoints {
+				return all
+			}
+			if len(c.Points) > 0 {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// names say what each cell sets.
+func (p *sweepPage) names() (all []string) {
+	for k := range p.Cells {
+		var parts []string
+		for _, f := range p.Fields {
+			if v := p.Results.Cells[k].Set.Value(f.Field); v != "" {
+				parts = append(parts, f.Field+"="+v)
+			}
+		}
+		all = append(all, cmp.Or(strings.Join(parts, ", "), "as in the file"))
+	}
+	return all
 }
 
 // figure is what a sweep has measured in every cell.
@@ -94,14 +146,16 @@ func newSweepPage(r *sweep.Results) *sweepPage {
 		}
 		p.Cells = append(p.Cells, at)
 	}
-	p.Figures = times(r)
-	p.Figures = append(p.Figures, trainingFigures(r)...)
+	p.Figures = append(trainingFigures(r), times(r)...) // the loss first
 	p.first = len(p.Figures)
+	if p.Curves, p.Target = curves(r), r.Target; len(p.Curves) > 0 {
+		p.CellNames = p.names()
+	}
 	p.Figures = append(p.Figures, figures(r)...)
 	p.Headline = document.Together.Replace(p.headline())
 	p.Answers = []document.Answer{p.whereMost(), p.everLost(), p.whatWasPlayed(), p.trust()}
 	if r.Target != nil {
-		p.Answers = slices.Insert(p.Answers, 2, p.trainingAnswer())
+		p.Answers = slices.Insert(p.Answers, 0, p.trainingAnswer())
 	}
 	for _, a := range p.Answers {
 		for k := range a.Text {
@@ -153,7 +207,7 @@ func trainingFigures(r *sweep.Results) (all []figure) {
 		of func(learning.Outcome) stats.Estimate
 	}{
 		{figure{Name: "validation loss", Unit: lossUnit, Narrow: true}, func(o learning.Outcome) stats.Estimate { return o.Final }},
-		{figure{Name: fmt.Sprintf("time to a loss of %.2f", *r.Target), Unit: "µs"}, func(o learning.Outcome) stats.Estimate { return o.Time }},
+		{figure{Name: "time to a loss of " + learning.LossText(*r.Target), Unit: "µs"}, func(o learning.Outcome) stats.Estimate { return o.Time }},
 		{figure{Name: "loss at equal tokens", Unit: "% above the reference"}, func(o learning.Outcome) stats.Estimate { return percent(o.EqualTokens) }},
 		{figure{Name: "loss at equal rounds", Unit: "% above the reference"}, func(o learning.Outcome) stats.Estimate { return percent(o.EqualRounds) }},
 	} {
@@ -405,6 +459,11 @@ func (p *sweepPage) verdicts(name string) (faster, slower, open, unknown int) {
 
 // headline says in a sentence what the sweep shows.
 func (p *sweepPage) headline() string {
+	if p.Results.Target != nil {
+		if text := p.learnt(); text != "" {
+			return text
+		}
+	}
 	cells := counted(len(p.Cells), "cell")
 	if len(p.Results.Policies) < 2 {
 		least, most := extremes(p.Results.Cells, p.wallOf)
@@ -440,6 +499,35 @@ func (p *sweepPage) headline() string {
 		return text + fmt.Sprintf("; it never lost, and in %d no difference was shown.", open)
 	}
 	return text + "; it never lost."
+}
+
+// learnt says how much sooner than the first policy another one came to the target, or
+// who came to the least loss; empty if nothing was learnt.
+func (p *sweepPage) learnt() string {
+	target, reference := learning.LossText(*p.Results.Target), words.Policy(p.Reference())
+	sooner := func(name string) func(sweep.Cell) *stats.Estimate {
+		return func(c sweep.Cell) *stats.Estimate { return new(c.Learning[name].Sooner) }
+	}
+	var best string
+	var least, most *sweep.Cell
+	for _, name := range p.Results.Compared() {
+		low, high := extremes(p.Results.Cells, sooner(name))
+		if high != nil && (most == nil || sooner(name)(*high).Median > sooner(best)(*most).Median) {
+			best, least, most = name, low, high
+		}
+	}
+	if most == nil {
+		if a := p.trainingAnswer(); len(a.Text) > 0 {
+			return words.Capital(a.Short) + ". " + strings.Join(a.Text, " ")
+		}
+		return ""
+	}
+	of := sooner(best)
+	low, high := words.Times(of(*least).Median), words.Times(of(*most).Median)
+	if low == high {
+		return fmt.Sprintf("%s came to a loss of %s %s as fast as %s.", words.Capital(words.Policy(best)), target, high, reference)
+	}
+	return fmt.Sprintf("Over %s %s came to a loss of %s %s to %s as fast as %s, most with %s.", counted(len(p.Cells), "cell"), words.Policy(best), target, low, high, reference, p.set(most, of))
 }
 
 func counted(n int, noun string) string {
@@ -576,7 +664,7 @@ func (p *sweepPage) trainingAnswer() document.Answer {
 	a.Short = fmt.Sprintf("validation loss down to %.3f", least.o.Final.Median)
 	a.Text = []string{"Least: " + least.what + "."}
 	if soonest.o.Time.N > 0 {
-		a.Text = append(a.Text, fmt.Sprintf("First at a loss of %.2f: %s, after %s.", *p.Results.Target, soonest.what, words.Micros(policy.Time(soonest.o.Time.Median))))
+		a.Text = append(a.Text, fmt.Sprintf("First at a loss of %s: %s, after %s.", learning.LossText(*p.Results.Target), soonest.what, soonest.o.When()))
 	}
 	return a
 }

@@ -80,13 +80,13 @@ function curves(f) {
   });
   const top = f.even ? {max: v => Math.max(v.max, 1.05), min: v => Math.min(v.min, .95)} : {};
   draw('sweep', 340, 0, {
-    grid: {left: 68, right: 24, top: 14, bottom: 46},
+    grid: {left: 76, right: 24, top: 14, bottom: 46},
     xAxis: axis({
       ...(numeric ? {type: log ? 'log' : 'value', min: 'dataMin', max: 'dataMax'} : {type: 'category', data: order.map(([i]) => valueText(field, i))}),
       name: field.name, nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12}, splitLine: {show: false},
       ...(numeric ? {axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, customValues: order.map((_, k) => x(k))}, axisTick: {customValues: order.map((_, k) => x(k)), lineStyle: {color: colour.line}}} : {}),
     }),
-    yAxis: axis({type: 'value', scale: f.even || f.narrow, ...top, axisLabel: {color: colour.soft, fontSize: 11, formatter: scale(f)}}),
+    yAxis: axis({type: 'value', scale: f.even || f.narrow, ...top, ...yName(f.even ? f.name : `${f.name}${f.unit === 'µs' || f.unit === 'of the task' ? '' : ', ' + f.unit}`), axisLabel: {color: colour.soft, fontSize: 11, formatter: scale(f)}}),
     series,
     tooltip: {
       trigger: 'axis', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
@@ -160,6 +160,67 @@ function heat(f) {
   ]);
 }
 
+// lossCurves draws the loss of one cell under all policies, or of all cells under
+// one policy.
+let shownCurves = 0;
+const most = 12; // lines that a picture can have
+const views = data.curves ? [
+  ...data.policies.map((p, k) => ({name: data.cells.length > 1 ? `${p}: all cells` : p, of: c => c.policy === k, line: c => data.cell_names[c.cell], place: c => c.cell})),
+  ...data.cells.map((_, k) => ({name: `${data.cell_names[k]}: all policies`, of: c => c.cell === k, line: c => data.policies[c.policy], place: c => c.policy})),
+].filter(v => data.curves.some(v.of)) : [];
+if (views.length) shownCurves = Math.max(0, views.findIndex(v => v.name.endsWith(': all policies'))); // one of them at least has a cell
+
+function lossControls() {
+  const box = get('loss-controls'), el = document.createElement('label'), select = document.createElement('select');
+  if (views.length < 2 || data.cells.length < 2) return;
+  views.forEach((v, k) => select.add(new Option(v.name, k, false, k === shownCurves)));
+  select.addEventListener('change', () => { shownCurves = Number(select.value); render(); });
+  el.append('Show ', select);
+  box.append(el);
+}
+
+function lossCurves() {
+  const view = views[shownCurves], lines = data.curves.filter(view.of).slice(0, most);
+  const later = lines.flatMap(l => l.points.filter(q => q.round > 0).flatMap(q => [q.least, q.most]));
+  const least = Math.min(data.target, ...later), top = Math.max(data.target, ...later), room = (top - least || Math.abs(top) || 1) * .05;
+  const series = [];
+  lines.forEach((l, n) => {
+    const k = view.place(l), fill = policyColour(k);
+    if (l.points.some(q => q.most > q.least)) {
+      const edge = (value, area) => series.push({
+        type: 'line', stack: 'band ' + n, stackStrategy: 'all', symbol: 'none', silent: true, lineStyle: {opacity: 0}, areaStyle: area, z: 1, data: l.points.map(q => [q.wall_clock_us, value(q)]),
+      });
+      edge(q => q.least, undefined);
+      edge(q => q.most - q.least, {color: fill, opacity: .18});
+    }
+    series.push({
+      type: 'line', name: view.line(l), symbol: l.points.length > 60 ? 'none' : policySymbol(k), symbolSize: 5, z: 3,
+      lineStyle: {color: fill, width: 2}, itemStyle: {color: fill}, data: l.points.map(q => ({value: [q.wall_clock_us, q.loss], point: q})),
+    });
+  });
+  series.push({type: 'line', silent: true, symbol: 'none', data: [], markLine: {
+    silent: true, symbol: 'none', animation: false, label: {show: false}, lineStyle: {color: colour.median, type: 'dashed', width: 1}, data: [{yAxis: data.target}],
+  }});
+  draw('curves', 340, lines.reduce((n, l) => n + l.points.length, 0), {
+    grid: {left: 66, right: 24, top: 14, bottom: 46},
+    xAxis: axis({type: 'value', min: 0, name: 'scenario time', nameLocation: 'middle', nameGap: 26, nameTextStyle: {color: colour.soft, fontSize: 12},
+      axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, showMaxLabel: false, formatter: short}}),
+    yAxis: axis({type: 'value', scale: true, min: least - room, max: top + room, ...yName('validation loss'),
+      axisLabel: {color: colour.soft, fontSize: 11, showMinLabel: false, showMaxLabel: false, formatter: v => +v.toPrecision(3)}}),
+    series,
+    tooltip: {
+      trigger: 'item', confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12},
+      formatter: p => `<b>${escape(p.seriesName)}</b><br>outer step ${p.data.point.round}: ${p.data.point.loss.toPrecision(4)}<br>after ${short(p.data.point.wall_clock_us)}`,
+    },
+  });
+  const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
+  legend('legend-curves', [
+    ...lines.map(l => [shapes[policySymbol(view.place(l))] || 'bar', policyColour(view.place(l)), view.line(l)]),
+    ['dashes', colour.median, 'the loss that times are to'],
+    ...(data.curves.filter(view.of).length > most ? [['ground', colour.line, `and ${data.curves.filter(view.of).length - most} more cells`]] : []),
+  ]);
+}
+
 function render() {
   colour = dark.matches && !printing ? themes.dark : themes.light;
   if (get('sweep')) { // a sweep over seeds alone has nothing to draw
@@ -168,8 +229,10 @@ function render() {
     get('caption').textContent = `${f.name}, ${f.unit}: ${f.what} over the runs of a cell`
       + (f.even && fields.length > 1 ? '; = where no difference is shown.' : '.');
   }
+  if (get('curves')) lossCurves();
   document.body.dataset.drawn = charts.size;
 }
 
 if (get('sweep')) controls();
+if (get('curves')) lossControls();
 render();

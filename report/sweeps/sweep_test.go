@@ -124,7 +124,7 @@ func TestSweepPage(t *testing.T) {
 		{"other parameters of one policy", swept(t, 1, []string{"straggler", "straggler:k=5"}, "inner_steps=1,2"), []string{
 			"Policy straggler:k=5 was 0.50× as fast as the straggler policy in each of 2 cells; it lost in 2."}},
 		{"losses", swept(t, 3, scenarios.PolicyNames, "train.task=charlm", "inner_steps=2,4"), []string{
-			"What was learnt?", "validation loss down to 2.200", "Least: baseline with inner_steps=4.", "First at a loss of 2.40: straggler with inner_steps=2, after 20,053 µs.", "All with train.task=charlm.",
+			"What was learnt?", "validation loss down to 2.200", "Least: baseline with inner_steps=4.", "First at a loss of 2.40: straggler with inner_steps=2, after 20.1 ms.", "the straggler policy came to a loss of 2.40", "Loss curves", `"curves":[{"cell":0,"policy":0,"points":[{"round":1,`, "All with train.task=charlm.",
 			"time to a loss of 2.40, µs (median)", "2.400</td>", "--train --loss 2.4"}},
 		{"seeds alone", swept(t, 3, scenarios.PolicyNames), []string{
 			"The straggler policy was 4.59× as fast as the baseline in each of 1 cell; it never lost.", "the scenario as it is"}},

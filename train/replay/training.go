@@ -415,6 +415,15 @@ func (t *Training) outerStep(e *record.Event) (told []record.Event, err error) {
 		t.now[k] = before[k].Last()
 	}
 	rings := t.rule.Rings(e.Round, ringOf(&t.run.Reduction))
+	if t.steps == 0 && t.scenario.Train.Real() {
+		loss, err := t.validate(t.now[0].Parameters)
+		switch {
+		case err == nil:
+			told = append(told, record.Event{T: e.T, Type: record.Validated, Loss: &loss})
+		case !errors.Is(err, train.ErrNoLoss):
+			return nil, err
+		}
+	}
 	t.steps, t.took = e.Round, append(t.took[:e.Round-1], len(rings[0].Workers))
 	for _, ring := range rings {
 		vectors, mean := t.reduced(e, ring.Workers)
@@ -444,21 +453,28 @@ func (t *Training) outerStep(e *record.Event) (told []record.Event, err error) {
 	if !t.rule.Together(e.Round) {
 		return append(told, at), nil
 	}
-	loss, err := t.task.Validate(t.now[0].Parameters)
+	loss, err := t.validate(t.now[0].Parameters)
 	switch {
 	case errors.Is(err, train.ErrNoLoss):
 		return append(told, at), nil
 	case err != nil:
 		return nil, err
 	}
-	if math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return nil, fmt.Errorf("the loss is %v: the training has diverged; lower train.inner.rate or train.outer.rate", loss)
-	}
 	if !t.scenario.Train.Real() {
 		at.Loss = &loss
 		return []record.Event{at}, nil
 	}
 	return append(told, at, record.Event{T: e.T, Type: record.Validated, Round: t.steps, Loss: &loss}), nil
+}
+
+// validate returns the loss of outer parameters. The error is train.ErrNoLoss if the task
+// has none.
+func (t *Training) validate(parameters []float32) (float64, error) {
+	loss, err := t.task.Validate(parameters)
+	if err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)) {
+		err = fmt.Errorf("the loss is %v: the training has diverged; lower train.inner.rate or train.outer.rate", loss)
+	}
+	return loss, err
 }
 
 // reduced returns what the workers of a ring contribute to an outer step, in its

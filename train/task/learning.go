@@ -70,6 +70,14 @@ var Tasks = []string{Quadratic, CharLM, Program}
 // the stand-in.
 func (s *Spec) Real() bool { return s.model() || s.Foreign() }
 
+// LossUnit is the unit of a task's losses, empty where only the user's program knows.
+func (s *Spec) LossUnit() string {
+	if s.model() {
+		return "nats per byte"
+	}
+	return ""
+}
+
 func (s *Spec) model() bool { return s != nil && s.Task == CharLM }
 
 // config is CharLM's, with what the section leaves open filled in.

@@ -269,8 +269,10 @@ class Result:
 
     @property
     def losses(self) -> List[Tuple[int, float]]:
-        """Where something is trained: time (µs) and validation loss after rounds."""
-        return [(r.end, r.loss.validation) for r in self.rounds if r.loss is not None and r.loss.validation is not None]
+        """Where something is trained: time (µs) and validation loss, at the start where that
+        is known and after rounds."""
+        first = self.data.get("initial_loss")
+        return ([] if first is None else [(0, first)]) + [(r.end, r.loss.validation) for r in self.rounds if r.loss is not None and r.loss.validation is not None]
 
     def to_frame(self, by: str = "round") -> "pandas.DataFrame":
         """A row a round; by="worker": a row a worker and round; by="event": a row an event."""

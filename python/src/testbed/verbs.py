@@ -136,20 +136,21 @@ def compare(
     scenario: ScenarioLike, policies: Sequence[PolicyLike] = ("baseline", "straggler"), *, world: str = "both", repeat: int = 1, set: Set = None,
     train: bool = False, calibration: Optional[PathLike] = None, links: str = "auto", time_scale: Optional[float] = None, dilation: Optional[float] = None,
     hosts: Optional[str] = None, place: Optional[str] = None, qlog: bool = False, out: Optional[PathLike] = None, progress: ProgressOption = False,
-    cancel: Optional[Cancel] = None,
+    cancel: Optional[Cancel] = None, loss: Optional[float] = None,
 ) -> Comparison:  # fmt: skip
     """Play a scenario under each policy, in the simulator and on a real network. The first
     policy is the reference of the others.
 
     world: "sim" (any system), "real", or "both".
     repeat: with how many seeds to play each policy.
+    loss: the validation loss that times are to; the final one of the first policy if None.
     The others as of run() and simulate().
 
     Raises InvalidResult, with the comparison, if a real run is not valid.
     """
     flags = _flags(
         set, world=world, repeat=repeat, train=train, calibration=calibration, links=_given(links), time_scale=time_scale, dilation=dilation, hosts=hosts, place=place,
-        qlog=qlog, out=out,
+        qlog=qlog, out=out, loss=loss,
     )  # fmt: skip
     return _play("compare", scenario, list(policies), flags, Comparison, progress, cancel)
 
@@ -248,7 +249,8 @@ def estimate(file: Optional[PathLike] = None, *, preset: Optional[str] = None, v
 
 def report(dir: Union[PathLike, Sequence[PathLike]], *, out: Optional[PathLike] = None, trace: Optional[PathLike] = None, picture: Optional[PathLike] = None) -> Path:
     """Write the report of runs, of a comparison or of a sweep: one HTML file that needs no
-    network. trace: for ui.perfetto.dev, of a single run; picture: an SVG file."""
+    network. trace: for ui.perfetto.dev, of a single run; picture: an SVG file, or PDF where something was
+    trained."""
     dirs = [dir] if isinstance(dir, (str, Path)) else list(dir)
     call(["report", *map(str, dirs), *_flags(out=out, trace=trace, picture=picture)])
     return Path(out) if out is not None else Path(dirs[0]) / "report.html"

@@ -1,0 +1,159 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"testbed/internal/stats"
+	"testbed/record"
+	"testbed/report/learning"
+	"testbed/report/words"
+	"testbed/scenarios"
+	"testbed/shaping/fidelity"
+)
+
+// answer says first of all what a comparison came to: in loss where something was
+// trained, in wall-clock, and whether that can be trusted.
+func (c *Comparison) answer(s *scenarios.Scenario) (lines []string) {
+	world := c.shownWorld()
+	if learnt := c.Learning[world]; learnt != nil {
+		lines = append(lines, words.Capital(learnt.Headline()))
+	}
+	if len(c.Policies) > 1 {
+		lines = append(lines, c.speedAnswer(s, world))
+	}
+	return append(lines, c.trustAnswer(world))
+}
+
+// shownWorld is the one that the answer is about: measured, if anything was.
+func (c *Comparison) shownWorld() string {
+	switch {
+	case c.Real != nil:
+		return record.Real
+	case c.SimLinks != nil:
+		return record.SimLinks
+	}
+	return record.Sim
+}
+
+// in returns what the policies came to in a world, on the first link backend.
+func (c *Comparison) in(world string) (all []Against) {
+	known := map[string]bool{}
+	for _, a := range c.Comparisons {
+		if a.World == world && !known[a.Policy] {
+			known[a.Policy] = true
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// speedAnswer says which policy was the fastest, and by how much.
+func (c *Comparison) speedAnswer(s *scenarios.Scenario, world string) string {
+	reference := c.Policies[0]
+	var best *Against
+	for _, a := range c.in(world) {
+		if a.Speedup.N > 0 && (best == nil || a.Speedup.Median > best.Speedup.Median) {
+			best = &a
+		}
+	}
+	where := map[string]string{record.Real: ", measured", record.SimLinks: ", simulated on the planned links", record.Sim: ", simulated"}[world]
+	if best == nil {
+		return fmt.Sprintf("No speed-up is known%s: no seed was complete under %s and another policy.", where, reference)
+	}
+	e := best.Speedup
+	ratio := words.Times(e.Median)
+	if i := e.Interval; i != nil {
+		ratio += fmt.Sprintf(" (%.2f to %.2f, %.3g %% interval of %d seeds)", i.Low, i.High, 100*i.Level, e.N)
+	}
+	sets := c.sets(world)
+	took := fmt.Sprintf("%s instead of %s", c.wallAnswer(s, world, sets, best.Policy), c.wallAnswer(s, world, sets, reference))
+	text := fmt.Sprintf("%s was %s as fast as %s: %s%s.", words.Policy(best.Policy), ratio, words.Policy(reference), took, where)
+	switch {
+	case e.NoDifference() && e.Interval == nil:
+		text = fmt.Sprintf("no difference in wall-clock: %s was exactly as fast as %s%s.", words.Policy(best.Policy), words.Policy(reference), where)
+	case e.NoDifference():
+		text = fmt.Sprintf("no difference shown in wall-clock: %s", text)
+	case len(c.Policies) > 2 && e.Median <= 1:
+		text = fmt.Sprintf("none of the other %d policies was faster than %s. The next, %s", len(c.Policies)-1, words.Policy(reference), text)
+	case len(c.Policies) > 2:
+		text = fmt.Sprintf("of %d policies %s was the fastest: it %s", len(c.Policies), words.Policy(best.Policy), strings.TrimPrefix(text, words.Policy(best.Policy)+" "))
+	}
+	if world == record.Real {
+		text += c.simulatedAnswer(best.Policy)
+	}
+	return words.Capital(text)
+}
+
+// wallAnswer is a typical wall-clock in words.
+func (c *Comparison) wallAnswer(s *scenarios.Scenario, world string, sets []Set, name string) string {
+	wall := median(sets, name)
+	if world == record.Real {
+		return fmt.Sprintf("%.1f s", s.RealDuration(wall).Seconds())
+	}
+	if wall >= 1e6 {
+		return learning.Seconds(float64(wall) / 1e6)
+	}
+	return words.Micros(wall)
+}
+
+// simulatedAnswer says what the simulations promise of a policy.
+func (c *Comparison) simulatedAnswer(name string) string {
+	var parts []string
+	for _, world := range []string{record.Sim, record.SimLinks} {
+		for _, a := range c.in(world) {
+			if a.Policy == name && a.Speedup.N > 0 {
+				parts = append(parts, fmt.Sprintf("%s %s", words.Times(a.Speedup.Median), worldText(world)))
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " Predicted: " + strings.Join(parts, ", ") + "."
+}
+
+// trustAnswer says whether the result can be trusted.
+func (c *Comparison) trustAnswer(world string) string {
+	seeds := len(c.sets(world))
+	if world != record.Real {
+		return "Simulated only." + chance(seeds, c.in(world))
+	}
+	worst, why := fidelity.Valid, ""
+	rank := map[fidelity.Level]int{fidelity.Valid: 0, fidelity.Suspect: 1, fidelity.Invalid: 2}
+	tell := func(level fidelity.Level, sum record.Summary, reason string) {
+		if why == "" || rank[level] > rank[worst] {
+			worst, why = level, fmt.Sprintf("%s with seed %d: %s", sum.Policy, sum.Seed, reason)
+		}
+	}
+	for _, sum := range c.measured() {
+		switch {
+		case !sum.Complete:
+			tell(fidelity.Invalid, sum, fmt.Sprintf("incomplete after %d outer steps", sum.OuterSteps))
+		case sum.BitIdentical != nil && !*sum.BitIdentical:
+			tell(fidelity.Invalid, sum, "workers ended a round with different bytes")
+		case sum.Fidelity.Verdict != fidelity.Valid && sum.Fidelity.Verdict != "":
+			reason := string(sum.Fidelity.Verdict)
+			if len(sum.Fidelity.Reasons) > 0 {
+				reason = sum.Fidelity.Reasons[0]
+			}
+			tell(sum.Fidelity.Verdict, sum, reason)
+		}
+	}
+	text := "It can be trusted: the network was as planned, and workers ended every round with the same bytes."
+	switch {
+	case why != "" && worst == fidelity.Invalid:
+		text = "It cannot be trusted: " + why + "."
+	case why != "":
+		text = "Take it with care: " + why + "."
+	}
+	return text + chance(seeds, c.in(world))
+}
+
+// chance says whether there are enough seeds to tell a difference from chance.
+func chance(seeds int, compared []Against) string {
+	if len(compared) == 0 || seeds >= stats.LeastRepeats {
+		return ""
+	}
+	return fmt.Sprintf(" %s says nothing about chance: --repeat %d.", words.Capital(words.Count(seeds, "seed")), 5)
+}
