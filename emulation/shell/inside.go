@@ -57,6 +57,9 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	if err := links.Kernel.KeepNeighbours(over); err != nil {
 		return err
 	}
+	if err := links.Kernel.CountARP(); err != nil {
+		return err
+	}
 	var captures []*capture
 	for _, name := range spec.Pcap {
 		c, err := startCapture(s, links, name, captureSpec{File: filepath.Join(spec.PcapDir, name+".pcap"), Limit: spec.PcapLimit})

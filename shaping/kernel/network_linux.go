@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 
@@ -33,6 +34,8 @@ type node struct {
 	up, path, down  device
 	window          int          // bytes of TCP's buffers that were asked for
 	refused         map[int]bool // the peers that the node has no route to
+	arp             *os.File     // counts ARP packets; nil: nobody does
+	arpSeen         uint64       // so many so far
 }
 
 // Nodes returns the names of the nodes on this host in the order of the plan.
@@ -70,6 +73,9 @@ func (n *Network) Close() error {
 		if node := n.nodes[i]; node.conn != nil { // else building it failed before
 			node.conn.close()
 			errs = append(errs, node.ns.Close())
+			if node.arp != nil {
+				errs = append(errs, node.arp.Close())
+			}
 		}
 	}
 	here := n.here

@@ -20,6 +20,9 @@ type Strays struct {
 	// IPv6 and Elsewhere are attempts to send by IPv6, and to addresses that are no
 	// node's. The program was told that there is no way.
 	IPv6, Elsewhere uint64
+	// ARP are packets of the address resolution protocol, which no node needs and none
+	// answers. They are counted from CountARP on.
+	ARP uint64
 }
 
 func (s Strays) String() string {
@@ -28,7 +31,7 @@ func (s Strays) String() string {
 		n    uint64
 		what string
 	}{
-		{s.Broadcast, "broadcast packets"}, {s.Multicast, "multicast packets"},
+		{s.Broadcast, "broadcast packets"}, {s.Multicast, "multicast packets"}, {s.ARP, "ARP packets"},
 		{s.IPv6, "attempts to send by IPv6"}, {s.Elsewhere, "attempts to send beyond the network"},
 	} {
 		if c.n > 0 {
@@ -52,6 +55,12 @@ func (n *Network) Strays() ([]Strays, error) {
 			Node: n.plan.Nodes[i].Name, Broadcast: c["IpExt.OutBcastPkts"], Multicast: c["IpExt.OutMcastPkts"],
 			IPv6: c["Ip6OutNoRoutes"], Elsewhere: c["Ip.OutNoRoutes"],
 		}
+		arps, err := n.nodes[i].arps()
+		if err != nil {
+			return nil, fmt.Errorf("counting the ARP packets of node %s: %w", s.Node, err)
+		}
+		n.nodes[i].arpSeen += arps
+		s.ARP = n.nodes[i].arpSeen
 		if s != (Strays{Node: s.Node}) {
 			all = append(all, s)
 		}
