@@ -377,7 +377,7 @@ func (p *player) finish() error {
 		return err
 	}
 	verdict := note.Verdict
-	if err := p.s.Hand(playerNote{Fidelity: &verdict, Underlay: note.Measured.Underlay}); err != nil {
+	if err := p.s.Hand(playerNote{Fidelity: &verdict, Underlay: note.Measured.Underlay, Drops: note.Drops}); err != nil {
 		return err
 	}
 	p.keeping.Wait()

@@ -22,6 +22,7 @@ import (
 	"testbed/scenarios"
 	"testbed/scenarios/resolved"
 	"testbed/shaping/fidelity"
+	"testbed/shaping/userlink"
 )
 
 // KindScenario is the kind of the job of Play and Resume: RunScenario.
@@ -84,6 +85,8 @@ type playerNote struct {
 	Fidelity *fidelity.Verdict `json:"fidelity,omitempty"`
 	// Underlay comes with Fidelity.
 	Underlay []fidelity.Underlay `json:"underlay,omitempty"`
+	// Drops come with Fidelity, too.
+	Drops []userlink.NodeDrops `json:"drops,omitempty"`
 }
 
 // Play plays the scenario and returns its summary. When ctx ends the run is cut
@@ -132,7 +135,8 @@ type recorder struct {
 	spec     scenarioSpec
 	sum      *record.Summarizer
 	fidelity *fidelity.Verdict // nil before the end
-	hosts    []record.Host     // of a run over several
+	drops    []record.LinkDrops
+	hosts    []record.Host // of a run over several
 }
 
 func (r *recorder) prepare() error {
@@ -223,6 +227,9 @@ func (r *recorder) listen(job *network.Job) error {
 		}
 		if p.Fidelity != nil {
 			r.fidelity = p.Fidelity
+			for _, d := range p.Drops {
+				r.drops = append(r.drops, record.LinkDrops(d))
+			}
 			boundClocks(r.hosts, p.Underlay)
 		}
 		if p.Event != nil {
@@ -240,7 +247,7 @@ func (r *recorder) listen(job *network.Job) error {
 func (r *recorder) conclude(failed error) (record.Summary, error) {
 	sum := r.sum.Summary()
 	sum.Ignored = r.options.Scenario.Ignored(record.Real, false)
-	sum.Dir, sum.Hosts = string(r.dir), r.hosts
+	sum.Dir, sum.Hosts, sum.PlannedDrops = string(r.dir), r.hosts, r.drops
 	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, s.PolicyName, record.Real, r.spec.Links
 		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.TimeScale, s.Slowdown()

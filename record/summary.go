@@ -86,6 +86,9 @@ type Summary struct {
 	BitIdentical *bool `json:"bit_identical"`
 	// Fidelity says whether the emulation was what it claimed to be.
 	Fidelity fidelity.Verdict `json:"fidelity"`
+	// PlannedDrops are the packets that links have dropped as planned, by node, in a real
+	// run. They are no reason to doubt it.
+	PlannedDrops []LinkDrops `json:"planned_drops,omitempty"`
 	// NotSimulated are the injects of links in the scenario, which a simulator
 	// without links leaves out. Simulated runs only.
 	NotSimulated []string `json:"not_simulated,omitempty"`

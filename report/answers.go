@@ -339,6 +339,13 @@ func (p *page) trust() document.Answer {
 		a.Text = append(a.Text, words.Capital(p.Agreement.Verdict)+".")
 	}
 	a.Text = append(a.Text, reasons...)
+	for _, s := range p.Sides {
+		for _, run := range s.Runs {
+			for _, d := range run.PlannedDrops {
+				a.Text = append(a.Text, filepath.Base(run.Dir)+": "+d.String()+".")
+			}
+		}
+	}
 	if worst < 2 {
 		a.Text = append(a.Text, "Every worker ended every round with the same bytes.")
 	}

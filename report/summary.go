@@ -85,6 +85,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	scenarios.WriteIgnored(out, "fields of the scenario that this world ignores", sum.Ignored, false)
 	if real {
 		fmt.Fprintf(out, "same bytes on every worker: %s; fidelity: %s%s\n", yesNo(sum.BitIdentical), sum.Fidelity.Verdict, reasons(sum.Fidelity))
+		for _, d := range sum.PlannedDrops {
+			fmt.Fprintln(out, d)
+		}
 		fmt.Fprintf(out, "record: %s\n", sum.Dir)
 	}
 	return nil

@@ -217,6 +217,39 @@ if os.geteuid() == 0: # others may send no frames of their own
 	}
 }
 
+// TestRunTellsPlannedDrops: what the links of a run drop as planned is in its text, its
+// JSON and its report, by node, on every backend, and no reason to doubt it.
+func TestRunTellsPlannedDrops(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	file := links(t, `
+  links:
+    pairs: [{from: w0, to: w1, loss: 30%}]
+`)
+	for _, backend := range []string{"user", "htb"} {
+		dir := filepath.Join(t.TempDir(), "run")
+		r := testbed(t, "run", file, "--policy", "baseline", "--links", backend, "--out", dir)
+		if r.code != 0 && r.code != exitInvalid || !regexp.MustCompile(`(?m)^w0: links dropped as planned .*[1-9][0-9]* packets on paths to others`).MatchString(r.stdout) {
+			t.Fatalf("%s: exit code %d\n%s%s", backend, r.code, r.stdout, r.stderr)
+		}
+		sum, _, err := record.Dir(dir).ReadSummary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := slices.IndexFunc(sum.PlannedDrops, func(d record.LinkDrops) bool { return d.Node == "w0" })
+		if k < 0 || sum.PlannedDrops[k].Path == 0 {
+			t.Errorf("%s: %+v", backend, sum.PlannedDrops)
+		}
+		if r := testbed(t, "report", dir); r.code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", backend, r.code, r.stderr)
+		}
+		page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+		if err != nil || !strings.Contains(string(page), "w0: links dropped as planned") {
+			t.Errorf("%s: the report does not say so (%v)", backend, err)
+		}
+	}
+}
+
 // TestNetTellsPlannedDrops: what links drop as planned is counted by node, whoever
 // keeps the queues: beyond the queue of a receiver, and on a lossy path.
 func TestNetTellsPlannedDrops(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
+	"testbed/record"
 	"testbed/scenarios/faults"
 	"testbed/shaping/fidelity"
-	"testbed/shaping/userlink"
 )
 
 const (
@@ -97,24 +97,10 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 			return err
 		}
 		for _, d := range note.Fidelity.Drops {
-			s.Tell("%s", dropsLine(d))
+			s.Tell("%s", record.LinkDrops(d))
 		}
 	}
 	return s.Hand(note)
-}
-
-// dropsLine says what a node's links dropped.
-func dropsLine(d userlink.NodeDrops) string {
-	var parts []string
-	for _, part := range []struct {
-		packets uint64
-		where   string
-	}{{d.Up, "beyond the queue of rate_up"}, {d.Down, "beyond the queue of rate_down"}, {d.Path, "on paths to others"}} {
-		if part.packets > 0 {
-			parts = append(parts, fmt.Sprintf("%d packets %s", part.packets, part.where))
-		}
-	}
-	return fmt.Sprintf("%s: links dropped as planned %s", d.Node, strings.Join(parts, ", "))
 }
 
 // tellStrays tells what programs sent that no link carries.
