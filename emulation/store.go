@@ -38,7 +38,7 @@ func (p *player) startStore(authority *identity.Authority) error {
 	}
 	p.store.child, err = p.startChild(network.ChildSpec{
 		Name: train.StoreNode, Kind: process.KindStore, Env: network.WorkerEnv(len(p.spec.Scenario.Workers)),
-		Spec:   process.StoreSpec{Addr: p.network.Addr(train.StoreNode), Credentials: credentials, Yields: upload.Yields, Dilation: p.spec.Scenario.Slowdown()},
+		Spec:   process.StoreSpec{Addr: p.network.Addr(train.StoreNode), Credentials: credentials, Yields: upload.Yields, Dilation: p.spec.Scenario.Slowdown(), Patience: p.spec.Scenario.Patience},
 		OnData: p.uploaded,
 		OnEnd: func(_ *network.Child, reason string) error {
 			if !p.over {

@@ -39,8 +39,8 @@ type WorkerConfig struct {
 	Log        *slog.Logger
 	// Interface is the network interface whose bytes are counted.
 	Interface string
-	// Timeout bounds a reduction.
-	Timeout time.Duration
+	// Timeout bounds a reduction. Patience is that of quicring.Config.
+	Timeout, Patience time.Duration
 	// Orders say what to do next; the worker ends when they are closed.
 	Orders <-chan Order
 	Report func(Report)
@@ -91,7 +91,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	w.resident, _ = statusBytes("VmRSS")
 	ring, err := quicring.Listen(quicring.Config{
 		Conn: cfg.Conn, TLS: cfg.TLS, Logger: cfg.Log, Format: s.Format(), Connections: s.Connections,
-		Entropy: s.Entropy, ShortPaths: cfg.ShortPaths,
+		Entropy: s.Entropy, ShortPaths: cfg.ShortPaths, Patience: cfg.Patience,
 	})
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ func (b *benchmark) startWorkers() error {
 		c, err := b.network.StartNode(network.ChildSpec{
 			Name: peer.Name, Kind: KindRank, Env: network.WorkerEnv(s.Workers),
 			Spec: rankSpec{
-				Settings: s, Rank: rank, Peers: peers, ShortPaths: shortPaths, Credentials: credentials, Timeout: b.spec.Timeout,
+				Settings: s, Rank: rank, Peers: peers, ShortPaths: shortPaths, Credentials: credentials, Timeout: b.spec.Timeout, Patience: b.network.Plan.Patience(),
 			},
 			OnData: func(data json.RawMessage) error { return b.answered(rank, data) },
 			OnEnd: func(c *network.Child, _ string) error {

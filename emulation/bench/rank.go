@@ -25,6 +25,7 @@ type rankSpec struct {
 	ShortPaths  bool
 	Credentials identity.Credentials
 	Timeout     time.Duration
+	Patience    time.Duration // as in quicring.Config
 }
 
 // RunRank is the process of a rank.
@@ -54,7 +55,7 @@ func RunRank(self *network.Self) error {
 		}
 	}()
 	return bench.RunWorker(context.Background(), bench.WorkerConfig{
-		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, ShortPaths: s.ShortPaths, Timeout: s.Timeout,
+		Settings: s.Settings, Rank: s.Rank, Peers: s.Peers, ShortPaths: s.ShortPaths, Timeout: s.Timeout, Patience: s.Patience,
 		Conn: conn, TLS: tlsConfig, Log: self.Log, Interface: kernel.NodeInterface, Orders: orders,
 		Report: func(r bench.Report) {
 			if r.Ready {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"testbed/allreduce"
 	"testbed/emulation/network"
@@ -25,6 +26,7 @@ type StoreSpec struct {
 	Credentials identity.Credentials
 	Yields      bool // workers that reduce send nothing
 	Dilation    float64
+	Patience    time.Duration // as in node.WorkerSettings
 }
 
 // StoreCommand has the store get the outer state after OuterSteps outer steps, or a
@@ -59,7 +61,7 @@ func RunStore(self *network.Self) error {
 	if err != nil {
 		return err
 	}
-	states, err := state.Listen(state.Config{Conn: conn, TLS: tlsConfig, Log: self.Log, PacketSize: allreduce.PacketSize, WhileBusy: !s.Yields, Dilation: s.Dilation})
+	states, err := state.Listen(state.Config{Conn: conn, TLS: tlsConfig, Log: self.Log, PacketSize: allreduce.PacketSize, WhileBusy: !s.Yields, Dilation: s.Dilation, Patience: s.Patience})
 	if err != nil {
 		return err
 	}
