@@ -176,8 +176,8 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 	return nil
 }
 
-// inOrder is how a process ends that was told to. A worker is by the coordinator, of
-// whom that may be heard of later.
+// inOrder is how a process ends that was told to end. The coordinator tells a worker,
+// and the event that says so may come later.
 var inOrder = sandbox.Status{}.String()
 
 // workerEnded judges the end of a worker's process.
@@ -251,7 +251,7 @@ func (p *player) awaitWorkers() error {
 // step then ends during the pause.
 const pausePatience = 100 * time.Millisecond
 
-// pause tells a worker that it is about to be stopped, and then has it stopped.
+// pause tells a worker that it is about to be stopped, and then stops it.
 func (p *player) pause(w *worker) {
 	w.pausing = true
 	w.command(node.Command{Op: node.OpPause})

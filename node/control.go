@@ -111,7 +111,7 @@ type message struct {
 	Rejoin bool `json:"rejoin,omitempty"`
 	// Checkpoint has the receiver of start save the state that it begins from.
 	Checkpoint bool `json:"checkpoint,omitempty"`
-	// Residual has it save what is its own, with the state or without.
+	// With Residual the worker saves its own part, with the state or without.
 	Residual bool    `json:"residual,omitempty"`
 	Hash     string  `json:"hash,omitempty"`
 	Loss     float64 `json:"loss,omitempty"`

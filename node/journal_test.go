@@ -99,7 +99,7 @@ func TestSessionSaysEverythingOnce(t *testing.T) {
 }
 
 // TestCoordinatorDies in the middle of a reduction, and again as soon as it is
-// back, for longer than a silent worker is borne with: meanwhile one worker
+// back, for longer than the heartbeat time-out: meanwhile one worker
 // leaves and another joins.
 func TestCoordinatorDies(t *testing.T) {
 	for i, policyName := range []string{"baseline", "baseline", "straggler", "straggler"} {

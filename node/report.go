@@ -32,7 +32,7 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Command is what whoever started a worker has it do. Commands travel beside
+// Command is an order of the process that started a worker. Commands travel beside
 // the emulated network.
 type Command struct {
 	Op     Op          `json:"op"`

@@ -38,8 +38,8 @@ type WorkerConfig struct {
 	ShortPaths bool
 	// Run names the run in its checkpoints.
 	Run string
-	// Save, if given, keeps a checkpoint: it has write write one, and keeps it if
-	// that returns no error. It is called from one goroutine at a time.
+	// Save, if given, calls write, and keeps the checkpoint if write succeeds. It is
+	// called from one goroutine at a time.
 	Save func(write func(io.Writer) (state.Checkpoint, error)) error
 	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
 	Restore io.Reader

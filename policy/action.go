@@ -69,8 +69,8 @@ type (
 		Zero         []ID // of them, those that contribute zeros
 		Reason
 	}
-	// Abort has everybody drop a reduction; its inputs are kept. With Confirm they
-	// answer with a ReduceFailed when they have.
+	// Abort tells the participants to drop a reduction; its inputs are kept. With
+	// Confirm they answer with a ReduceFailed when they have dropped it.
 	Abort struct {
 		Round        int
 		Epoch        Epoch

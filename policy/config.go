@@ -79,20 +79,19 @@ type JoinMode string
 
 // The join modes.
 const (
-	// JoinRunning has it begin the running round at once. The round counts on
+	// JoinRunning: the joiner begins the running round at once. The round counts on
 	// it, and may have to wait for its fetch and all its inner steps.
 	JoinRunning JoinMode = "running"
-	// JoinNext has it begin with the next round. The running one goes on as if
-	// it were not there.
+	// JoinNext: the joiner begins with the next round. The running one goes on as
+	// if the joiner were not there.
 	JoinNext JoinMode = "next"
-	// JoinZeros has it take part in the reduction of the running round with a
-	// contribution of zeros, if it holds the state by then, and so begin the
-	// next round together with the others. The mean of that round is over it
-	// too, and shorter for it.
+	// JoinZeros: the joiner contributes zeros to the reduction of the running round,
+	// if it holds the state by then, and so begins the next round together with the
+	// others. It counts in the mean of that round, which is shorter for it.
 	JoinZeros JoinMode = "zeros"
-	// JoinBlocking has it wait until the running round could close, and the round
-	// for it: it fetches the state from one donor while everybody stalls,
-	// and then takes part as with JoinZeros.
+	// JoinBlocking: the joiner waits until the running round could close, and then the
+	// round waits for the joiner. It fetches the state from one donor while all others
+	// wait, and then takes part as with JoinZeros.
 	JoinBlocking JoinMode = "blocking"
 )
 

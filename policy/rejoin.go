@@ -11,7 +11,7 @@ type RejoinMode string
 const (
 	// RejoinNever leaves an evicted worker out for the rest of the run.
 	RejoinNever RejoinMode = "never"
-	// RejoinAfterRounds has it wait for RejoinRounds outer steps and join anew.
+	// RejoinAfterRounds: the worker waits for RejoinRounds outer steps and joins anew.
 	RejoinAfterRounds RejoinMode = "after_rounds"
 )
 

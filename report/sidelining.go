@@ -54,7 +54,7 @@ func quality(w record.Work) string {
 		parts = append(parts, fmt.Sprintf("%d times it met a worker that was not slow, but cut off, crashed, on a changed link or joining", w.Excused))
 	}
 	if w.Recall != nil {
-		parts = append(parts, fmt.Sprintf("of %d times that a slow worker could have been left out, it was %d times (recall %.2f)", w.Slow, w.Slow-w.Missed, *w.Recall))
+		parts = append(parts, fmt.Sprintf("slow workers were left out %d of the %d times that they could have been (recall %.2f)", w.Slow-w.Missed, w.Slow, *w.Recall))
 	}
 	return "Sidelining: " + strings.Join(parts, "; ") + "."
 }

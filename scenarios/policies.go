@@ -233,7 +233,7 @@ func (s *Scenario) lacks(p policy.Policy, spec string) error {
 	for i, in := range s.Injects {
 		if in.Forgets || in.Lighthouse != nil {
 			field := map[bool]string{true: "forgets", false: "lighthouse"}[in.Forgets]
-			return bad(fmt.Sprintf("injects[%d].%s", i, field), "is for a lighthouse, which there is none of")
+			return bad(fmt.Sprintf("injects[%d].%s", i, field), "needs a lighthouse, and there is none")
 		}
 	}
 	return nil

@@ -712,7 +712,7 @@ func TestPartitionBeyondTheHeartbeats(t *testing.T) {
 }
 
 // TestMeasuredPauseResume stops a worker for a while, which is left out of a round and
-// comes back, and another for longer than the heartbeats bear.
+// comes back, and another for longer than the heartbeat time-out.
 func TestMeasuredPauseResume(t *testing.T) {
 	testenv.Measured(t)
 	needSandbox(t)

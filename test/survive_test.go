@@ -48,7 +48,7 @@ func eventsSoFar(t *testing.T, dir string) (events []record.Event, cut bool) {
 }
 
 // TestMeasuredCoordinatorDiesDuringAReduction, which ends without it, and stays away
-// for longer than a silent worker is borne with.
+// for longer than the heartbeat time-out.
 func TestMeasuredCoordinatorDiesDuringAReduction(t *testing.T) {
 	testenv.Measured(t)
 	needSandbox(t)

@@ -29,7 +29,7 @@
 // # Trust
 //
 // Both sides present certificates. A stream counts as a peer's only if the
-// certificate of its connection bears the peer's DNS name; nothing in a frame
+// certificate of its connection has the peer's DNS name; nothing in a frame
 // can claim that. Every frame header is then compared with the schedule: it has
 // to be one that is due from this peer now, and comes only once. The sizes of
 // buffers come from the schedule, never from the wire.
@@ -70,7 +70,7 @@ type Config struct {
 	Conn net.PacketConn
 	// TLS holds this worker's certificate and the authorities it trusts, both
 	// as a server (ClientCAs) and as a client (RootCAs). Client certificates
-	// are always required and verified. The certificate bears the worker's
+	// are always required and verified. The certificate has the worker's
 	// name as its DNS name. NextProtos and ServerName are set by quicring.
 	TLS *tls.Config
 	// Logger receives refused connections and streams; nil is silent.

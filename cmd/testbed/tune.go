@@ -130,7 +130,7 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 		return o, err
 	}
 	if f.train && !o.Run.Scenario.Train.Real() {
-		return o, errs.Usagef("--train: %s trains nothing in earnest; give it the section train with a task, charlm for example", o.Run.Scenario.Name)
+		return o, errs.Usagef("--train: %s has no train section, so there is no loss to search for; add train with a task, charlm for example", o.Run.Scenario.Name)
 	}
 	if o.Simulate, err = simulator(cmd, experiment.NetworkLinks, f.calibrated); err == nil && f.train {
 		o.Simulate, f.end = o.Simulate.TrainedOnce(cmd.Context())

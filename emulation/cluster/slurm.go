@@ -38,7 +38,7 @@ func slurmTask() (index int, ok bool) {
 func allocated() (int, error) {
 	nodes, err := strconv.Atoi(os.Getenv(slurmNodes))
 	if err != nil || os.Getenv(slurmJob) == "" {
-		return 0, errs.Usagef("--hosts slurm: this is no allocation of Slurm's; call it in one (salloc, sbatch), or take slurm:N for one of its own")
+		return 0, errs.Usagef("--hosts slurm: not inside a Slurm allocation; use salloc or sbatch, or --hosts slurm:N, which makes an allocation")
 	}
 	if os.Getenv(slurmNode) == "" {
 		nodes++

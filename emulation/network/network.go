@@ -111,7 +111,7 @@ func (n *Network) DownWaiting(k int) (uint64, error) {
 	return down.Waiting, nil
 }
 
-// build makes the network and has it read back.
+// build makes the network and reads it back.
 func (n *Network) build(links string) error {
 	backend, why, err := chooseBackend(links)
 	if err != nil {

@@ -123,7 +123,7 @@ func ReadRun(dir string) (*Run, error) {
 // calibration fits.
 func Fits(s *scenarios.Scenario) error {
 	because := func(what string) error {
-		return fmt.Errorf("its reductions %s, of which a calibration knows nothing; run it without", what)
+		return fmt.Errorf("its reductions %s; calibrations do not support that: run it without", what)
 	}
 	switch x := s.Exchange(); {
 	case len(x.Fragments) > 1:

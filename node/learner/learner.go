@@ -251,7 +251,7 @@ func (l *Learner) Merge(round int, contribution []float32, participants int) err
 	case l.ahead && l.ended == round:
 		t, ok := l.Trainer.(train.Adjuster)
 		if !ok {
-			return fmt.Errorf("the trainer lets nobody change parameters in a round, as train.outer.overlap does")
+			return errors.New("the trainer does not allow parameters to change within a round, which train.outer.overlap requires")
 		}
 		t.Adjust(mix)
 		l.ahead = false

@@ -1,5 +1,5 @@
-// Package adaptive is a membership policy that waits for whom it pays to wait,
-// as long as each is likely still to come. To import it is to register it.
+// Package adaptive is a membership policy that waits for the workers worth waiting
+// for, for as long as each is likely to arrive. To import it is to register it.
 package adaptive
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	policy.Register("adaptive", "wait for whom it pays to wait, as long as each is likely still to come", &Policy{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3})
+	policy.Register("adaptive", "wait for the workers worth waiting for, for as long as each is likely to arrive", &Policy{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3})
 }
 
 // Policy waits for each member as long as a healthy one with its history may
@@ -121,7 +121,7 @@ func (p *Policy) begin(r *policy.Round) {
 	p.stretch = max(1, took/math.Exp(p.values[policy.Share(p.Quorum, r.Members)-1]+p.spread))
 }
 
-// await decides whom it pays to wait for. It does not depend on who has arrived,
+// await decides which workers are worth waiting for. It does not depend on who has arrived,
 // so that the order of the arrivals of one instant does not matter. Conversions
 // keep compilers from fusing multiplications with additions, which would make
 // other decisions on other processors.

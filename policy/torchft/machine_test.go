@@ -357,7 +357,7 @@ func TestTimeouts(t *testing.T) {
 	s.at(8600, policy.Timer{}, "evict w0 quorum_timeout false")
 }
 
-// TestMaxRetries: a group dies of one failed commit more than it bears, and is
+// TestMaxRetries: a group dies of one failed commit more than it survives, and is
 // started again as often as the policy says. A step that is taken counts it anew.
 func TestMaxRetries(t *testing.T) {
 	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, MaxRetries: 1, Restarts: 1})

@@ -34,7 +34,7 @@ type Policy struct {
 	// QuorumRetries is how often a worker repeats a request that was lost with a
 	// lighthouse that forgets. Then it waits for QuorumTimeout, and dies.
 	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
-	// MaxRetries is how many failed commits in a row a group bears: it dies of one
+	// MaxRetries is how many failed commits in a row a group survives: it dies of one
 	// more. 0: any number.
 	MaxRetries int `yaml:"max_retries" json:"max_retries"`
 	// Restarts is how often a group that died of QuorumTimeout or MaxRetries is

@@ -5,19 +5,19 @@ import "testbed/policy"
 // Event is something that happens to a worker.
 type Event interface{ event() }
 
-// What the coordinator has it do.
+// The orders of the coordinator.
 type (
-	// Start has it begin the inner steps of a round from the outer state after
-	// OuterSteps outer steps, and take the outer step to it first if it holds the
-	// outcome.
+	// Start: the worker begins the inner steps of a round from the outer state after
+	// OuterSteps outer steps. If it holds the outcome that leads there, it takes the
+	// outer step first.
 	Start struct {
 		Round      int
 		OuterSteps int
-		// Checkpoint has it save the state that it begins from, and Residual what
-		// is its own: what quantisation has taken, and its optimiser's state.
+		// With Checkpoint the worker saves the state that it begins from, and with
+		// Residual its own part: the quantisation's residual, and its optimiser's state.
 		Checkpoint, Residual bool
 	}
-	// Reduce has it all-reduce its pseudo-gradient of the round with the workers
+	// Reduce: the worker all-reduces its pseudo-gradient of the round with the workers
 	// of the ring, in that order. With Zero it contributes zeros.
 	Reduce struct {
 		Round int
@@ -25,16 +25,16 @@ type (
 		Ring  []policy.ID
 		Zero  bool
 	}
-	// Abort has it drop a reduction, or its outcome, and keep its contribution. With
-	// Confirm it says so.
+	// Abort: the worker drops a reduction, or its outcome, and keeps its contribution.
+	// With Confirm it reports that.
 	Abort struct {
 		Epoch   policy.Epoch
 		Confirm bool
 	}
-	// Fetch has it get the outer state after OuterSteps outer steps, or a newer
-	// one, from the first of the donors with the help of the others. Agreed says that
-	// they are of other regions, and that it is what all regions last agreed on. Whole
-	// says that the state that it holds did not lead there.
+	// Fetch: the worker gets the outer state after OuterSteps outer steps, or a newer
+	// one, from the first of the donors with the help of the others. With Agreed the
+	// donors are in other regions, and the state is the last that all regions agreed on.
+	// With Whole, the state that the worker holds did not lead there.
 	Fetch struct {
 		OuterSteps int
 		Donors     []policy.ID
@@ -47,15 +47,15 @@ type (
 	Finish struct{ OuterSteps int }
 )
 
-// What the scenario has in store for it.
+// The injects of the scenario.
 type (
-	// Leave has it depart in good order.
+	// Leave: the worker departs in good order.
 	Leave struct{}
 	// Preempt tells it that it will soon be dead: it departs as soon as the outcome
 	// of the round that it works on is there, and at once if it works on none.
 	Preempt struct{}
 	// Slow has inner steps that begin from now on take Factor times as long.
-	// AtJoin says that the scenario has it no later than the worker's joining.
+	// With AtJoin the inject is due no later than the worker's joining.
 	Slow struct {
 		Factor float64
 		AtJoin bool
@@ -156,7 +156,7 @@ type (
 		Factor float64
 		Slow   bool
 	}
-	// Rejoin has it join anew: it is as it was at first, but for the outer state and
+	// Rejoin: the worker joins anew: it is as it was at first, but for the outer state and
 	// the speed that it has.
 	Rejoin struct{}
 	// End ends the worker.

@@ -107,7 +107,7 @@ func (r *Report) Undilate(x float64) {
 			p.Tolerance[0], p.Tolerance[1] = by*p.Tolerance[0], by*p.Tolerance[1]
 		}
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("dilated %g times: by the machine's clock times are as many times as long, and rates as many times as low", x))
+	r.Notes = append(r.Notes, fmt.Sprintf("dilation %g: by the machine's clock, times are multiplied by %g, and rates divided by %g", x, x, x))
 }
 
 // enough is the number of samples from which a 99th percentile, or a
