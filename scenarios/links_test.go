@@ -227,7 +227,7 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{", file: traces/four.trace", "", "x.yaml:14: real.injects[0].file: is missing; LinkTrace needs it"},
 		{"traces/four.trace", "../four.trace", `x.yaml:14: real.injects[0].file: "../four.trace" does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes`},
 		{"traces/four.trace", "/etc/passwd", `x.yaml:14: real.injects[0].file: "/etc/passwd" does not lie beside`},
-		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces is no file of at most 32 MiB"},
+		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces is no file of at most 256 MiB"},
 		{"traces/four.trace", "traces/five.trace", "x.yaml:14: real.injects[0].file: cannot be read: "},
 		{"traces/four.trace", "plan.json", "x.yaml:14: real.injects[0].file: a trace is not called ….json, because other files of a run's record are; rename it, for example to ….trace"},
 		{"id: 1, direction", "direction", "x.yaml:14: real.injects[0].id: is missing; LinkTrace needs the worker whose access link it is"},

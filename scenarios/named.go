@@ -10,7 +10,7 @@ import (
 )
 
 // maxTraceBytes bounds the file of a trace.
-const maxTraceBytes = 32 << 20
+const maxTraceBytes = 256 << 20
 
 // named reads a file that a field of the scenario names, a trace or whatever else
 // it is, and keeps its text with the scenario.

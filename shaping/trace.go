@@ -22,7 +22,7 @@ const (
 	// was chosen by.
 	paceWindow = 100 * time.Millisecond
 	// maxTrace bounds what is read of a trace, in time and in lines.
-	maxTrace, maxOpportunities = time.Hour, 4 << 20
+	maxTrace, maxOpportunities = time.Hour, 32 << 20
 	// leastPace is the least rate that a link may have.
 	leastPace Rate = 1000
 )
@@ -41,25 +41,25 @@ func (e *TraceError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, 
 // bytes here, as rates count it; Mahimahi counts the same packet as 1504.
 // Every error is a *TraceError.
 func ParseTrace(text []byte) (*Pace, error) {
-	times, err := traceTimes(text)
+	counts, lines, err := traceCounts(text)
 	if err != nil {
 		return nil, err
 	}
-	length := times[len(times)-1]
+	length := time.Duration(len(counts)-1) * time.Millisecond
 	// What is shorter than a window is played several times in it.
 	repeat := max(1, int((paceWindow+length-1)/length))
 	period := time.Duration(repeat) * length
 	// Where a window would hold less than a packet it is as long as one takes.
-	windows := make([]int64, min(int(period/paceWindow), repeat*len(times)))
-	for _, at := range times {
+	windows := make([]int64, min(int(period/paceWindow), repeat*lines))
+	for ms, count := range counts {
 		for k := range repeat {
 			// What comes at the end of a window belongs to it.
-			since := max(at+time.Duration(k)*length-1, 0)
-			windows[int64(since)*int64(len(windows))/int64(period)]++
+			since := max(time.Duration(ms)*time.Millisecond+time.Duration(k)*length-1, 0)
+			windows[int64(since)*int64(len(windows))/int64(period)] += int64(count)
 		}
 	}
 	if mean := oneFrame(period / time.Duration(len(windows))); mean < leastPace {
-		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v are %dbit, less than the least rate of a link (1kbit); use a trace of a faster link, or cut its end", len(times), length, mean)}
+		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v are %dbit, less than the least rate of a link (1kbit); use a trace of a faster link, or cut its end", lines, length, mean)}
 	}
 	p := &Pace{Period: Duration(period), Rates: make([]Rate, len(windows))}
 	each := period / time.Duration(len(windows))
@@ -80,50 +80,79 @@ func ParseTrace(text []byte) (*Pace, error) {
 // oneFrame is the rate of one full frame in that time.
 func oneFrame(d time.Duration) Rate { return Rate(FrameSize * 8 * time.Second / d) }
 
-func traceTimes(text []byte) ([]time.Duration, error) {
-	var times []time.Duration
+// traceCounts are how many lines a trace has for each millisecond, from 0 to the last one
+// that it names, and how many together. A trace of an hour at any rate takes 15 MB so.
+func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 	line := 0
 	for raw := range bytes.Lines(text) {
 		line++
-		s := string(bytes.TrimRight(raw, "\r\n"))
-		ms, err := strconv.ParseUint(s, 10, 32)
-		at := time.Duration(ms) * time.Millisecond
+		raw = bytes.TrimRight(raw, "\r\n")
+		ms, plain := plainMillisecond(raw)
+		if !plain {
+			if problem := notMilliseconds(string(raw)); problem != "" {
+				return nil, 0, &TraceError{line, problem}
+			}
+			parsed, _ := strconv.ParseUint(string(raw), 10, 32) // there is no problem with it
+			ms = int(parsed)
+		}
 		problem := ""
 		switch {
-		case s == "":
-			problem = "is empty; remove it"
-		case len(strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) })) == 2 && firstIsNumber(s):
-			problem = fmt.Sprintf("%.40q has two columns, perhaps a time and a rate; a trace in Mahimahi's format has one, the time in milliseconds of each full packet: convert it, so that a rate of R bit/s gives R × seconds ÷ %d lines", s, FrameSize*8)
-		case err != nil:
-			problem = fmt.Sprintf("%.40q is not a whole number of milliseconds from 0; write for example 25", s)
-		case at > maxTrace:
-			problem = fmt.Sprintf("%d ms is beyond %v, the longest trace that is read; cut the trace", ms, maxTrace)
-		case len(times) > 0 && at < times[len(times)-1]:
-			problem = fmt.Sprintf("%d ms comes after %d ms; sort the lines", ms, times[len(times)-1].Milliseconds())
-		case len(times) == maxOpportunities:
+		case ms < len(counts)-1:
+			problem = fmt.Sprintf("%d ms comes after %d ms; sort the lines", ms, len(counts)-1)
+		case lines == maxOpportunities:
 			problem = fmt.Sprintf("there are more than %d lines; cut the trace: head -n %d FILE; it is played over and over", maxOpportunities, maxOpportunities)
 		}
 		if problem != "" {
-			return nil, &TraceError{line, problem}
+			return nil, 0, &TraceError{line, problem}
 		}
-		times = append(times, at)
+		for len(counts) <= ms {
+			counts = append(counts, 0)
+		}
+		counts[ms]++
+		lines++
 	}
-	if len(times) == 0 {
-		return nil, &TraceError{Problem: "is empty; each line is a time in milliseconds at which one full packet can be delivered"}
+	switch len(counts) {
+	case 0:
+		return nil, 0, &TraceError{Problem: "is empty; each line is a time in milliseconds at which one full packet can be delivered"}
+	case 1:
+		return nil, 0, &TraceError{line, "every time is 0, so the trace has no length; its last line says how long it is, in milliseconds"}
 	}
-	if times[len(times)-1] == 0 {
-		return nil, &TraceError{line, "every time is 0, so the trace has no length; its last line says how long it is, in milliseconds"}
-	}
-	return times, nil
+	return counts, lines, nil
 }
 
-// firstIsNumber says whether a line begins with a number.
-func firstIsNumber(s string) bool {
-	first := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) })[0]
-	_, err := strconv.ParseFloat(first, 64)
-	second := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) })[1]
-	_, err2 := strconv.ParseFloat(second, 64)
-	return err == nil && err2 == nil
+// notMilliseconds says what is wrong with a line by itself.
+func notMilliseconds(s string) string {
+	ms, err := strconv.ParseUint(s, 10, 32)
+	switch columns := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) }); {
+	case s == "":
+		return "is empty; remove it"
+	case len(columns) == 2 && areNumbers(columns):
+		return fmt.Sprintf("%.40q has two columns, perhaps a time and a rate; a trace in Mahimahi's format has one, the time in milliseconds of each full packet: convert it, so that a rate of R bit/s gives R × seconds ÷ %d lines", s, FrameSize*8)
+	case err != nil:
+		return fmt.Sprintf("%.40q is not a whole number of milliseconds from 0; write for example 25", s)
+	case time.Duration(ms)*time.Millisecond > maxTrace:
+		return fmt.Sprintf("%d ms is beyond %v, the longest trace that is read; cut the trace", ms, maxTrace)
+	}
+	return ""
+}
+
+func areNumbers(columns []string) bool {
+	return !slices.ContainsFunc(columns, func(s string) bool { _, err := strconv.ParseFloat(s, 64); return err != nil })
+}
+
+// plainMillisecond reads a line that is nothing but a time within maxTrace: a trace may
+// have millions of these.
+func plainMillisecond(line []byte) (ms int, ok bool) {
+	if len(line) == 0 || len(line) > 7 {
+		return 0, false
+	}
+	for _, c := range line {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		ms = 10*ms + int(c-'0')
+	}
+	return ms, ms <= int(maxTrace/time.Millisecond)
 }
 
 // At is the rate at a time since the trace's beginning.

@@ -78,6 +78,22 @@ func TestParseTraceNamesTheLine(t *testing.T) {
 	}
 }
 
+// TestLongGigabitTrace: a minute at a gigabit a second is five million lines.
+func TestLongGigabitTrace(t *testing.T) {
+	const each, seconds = 83, 60
+	var text bytes.Buffer
+	for ms := 1; ms <= 1000*seconds; ms++ {
+		text.Write(bytes.Repeat(fmt.Appendf(nil, "%d\n", ms), each))
+	}
+	p, err := shaping.ParseTrace(text.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := shaping.Rate(each * 1000 * shaping.FrameSize * 8); time.Duration(p.Period) != seconds*time.Second || p.Mean() != want || p.Peak() != want {
+		t.Errorf("a period of %v at %v, at most %v, want %v", p.Period, p.Mean(), p.Peak(), want)
+	}
+}
+
 // TestPaceCarriesWhatTheTraceOffers: in a whole period exactly as much, in no
 // window less than one frame, and Next finds every change of the rate.
 func TestPaceCarriesWhatTheTraceOffers(t *testing.T) {
