@@ -171,13 +171,12 @@ func TestMeasuredRunInSlurm(t *testing.T) {
 			return evicts("4:w3straggler")(sum)
 		}
 	})
-	batch := l.runInBatch(t, dir, user)
+	l.runInBatch(t, dir, user)()
 	cmd, stdout, stderr := user(filepath.Join(dir, "testbed"), "net", "made.yaml", "--hosts", "slurm:3", "--", "testbed", "in", "w3", "sh", "-c", "echo $TESTBED_NODE; exit 5")
 	_ = cmd.Wait() // the exit code says it
 	if code := cmd.ProcessState.ExitCode(); code != 5 || stdout.String() != "w3\n" {
 		t.Errorf("exit code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
-	batch()
 	time.Sleep(100 * time.Millisecond)
 	expectNothing(t, t.Name(), before)
 }
@@ -194,21 +193,34 @@ func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) 
 			t.Fatal(err)
 		}
 	}
-	cmd, job, stderr := user("sbatch", "--parsable", "--nodes=2", "--output=log", "sbatch.sh", "made.yaml", "--policy", "baseline")
+	cmd, job, stderr := user("sbatch", "--parsable", "--nodes=2", "--cpus-per-task=2", "--output=log", "sbatch.sh", "made.yaml", "--policy", "baseline")
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("sbatch: %v\n%s", err, stderr)
 	}
 	return func() {
-		var state string
+		var state, steps string
 		waitFor(t, func() bool { // sbatch --wait would look every few seconds
-			cmd, stdout, _ := user("scontrol", "--oneliner", "show", "job", strings.TrimSpace(job.String()))
+			id := strings.TrimSpace(job.String())
+			cmd, stdout, _ := user("scontrol", "--oneliner", "show", "step", id)
 			_ = cmd.Wait() // what it says is looked at
+			for line := range strings.Lines(stdout.String()) {
+				if strings.Contains(line, "Name=testbed ") {
+					steps = line
+				}
+			}
+			cmd, stdout, _ = user("scontrol", "--oneliner", "show", "job", id)
+			_ = cmd.Wait() // likewise
 			state = stdout.String()
 			return strings.Contains(state, "JobState=COMPLETED") || strings.Contains(state, "JobState=FAILED")
 		})
 		log, err := os.ReadFile(filepath.Join(dir, "log"))
 		if err != nil || !contains(state, "ExitCode=0:0") && !contains(state, fmt.Sprintf("ExitCode=%d:0", exitInvalid)) || !contains(string(log), " of 3 outer steps") {
 			t.Errorf("the batch job: %v\n%s\n%s", err, state, log)
+		}
+		// The task of the other host has both processors of its node, as the allocation
+		// says. Some versions of Slurm give a step that overlaps all of them unasked.
+		if !strings.Contains(steps, " Tasks=1 ") || !strings.Contains(steps, " CPUs=2 ") {
+			t.Errorf("the step of the other host: %q", steps)
 		}
 	}
 }
