@@ -327,7 +327,7 @@ func TestUndilate(t *testing.T) {
 	if p.RTT.Planned != 20 || p.RTT.Measured != 20 || math.Abs(p.Goodput.Measured/p.Goodput.Planned-0.995) > 1e-9 || p.Goodput.Planned < 9 || p.Goodput.Planned > 10 {
 		t.Errorf("round trip %+v, goodput %+v", p.RTT, p.Goodput)
 	}
-	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "dilated 5 times") || !p.RTT.OK || p.RTT.Tolerance[0] > 20 || p.RTT.Tolerance[1] < 20 || p.RTT.Tolerance[1] > 21 {
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "dilation 5: by the machine") || !p.RTT.OK || p.RTT.Tolerance[0] > 20 || p.RTT.Tolerance[1] < 20 || p.RTT.Tolerance[1] > 21 {
 		t.Errorf("%v, %+v", r.Notes, p.RTT)
 	}
 	before := fmt.Sprint(*p.RTT)

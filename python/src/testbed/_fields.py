@@ -788,7 +788,7 @@ class TorchftParameters(_Fields):
         default 0)
     quorum_retries: how often a worker repeats a request that was lost with a lighthouse that
         forgets. Then it waits for quorum_timeout, and dies (default 0)
-    max_retries: how many failed commits in a row a group bears: it dies of one more. 0: any
+    max_retries: how many failed commits in a row a group survives: it dies of one more. 0: any
         number (default 0)
     restarts: how often a group that died of quorum_timeout or max_retries is started again
         (default 0)
