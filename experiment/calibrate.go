@@ -15,6 +15,7 @@ import (
 	"testbed/experiment/calibrate"
 	"testbed/record"
 	"testbed/report"
+	"testbed/report/words"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 )
@@ -186,14 +187,43 @@ func thisMachine() calibrate.Machine {
 	return calibrate.Machine{Processor: m.Processor, Cores: m.Cores, Kernel: m.Kernel, Go: m.Go}
 }
 
-// WriteCalibration writes the calibration as text, and where its files are.
-func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string) error {
-	err := c.WriteText(out)
-	fmt.Fprintf(out, "\ncalibration: %s\n", files[0])
+// WriteCalibration writes where the files of a calibration are, and in three lines what it
+// has found. With details it writes all tables before.
+func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, details bool) error {
+	if details {
+		if err := c.WriteText(out); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintf(out, "calibration: %s\n", files[0])
 	for _, file := range files[1:] {
 		fmt.Fprintf(out, "calibrated scenario: %s\n", file)
 	}
+	_, err := fmt.Fprintf(out, "this machine adds %.3g ms to a round: %.3g ms an inner step, twice %.3g ms a message, %.3g ms a reduction%s\n%s\nuse it: testbed simulate SCENARIO --policy straggler --network links --calibration %s\n",
+		c.AddedPerRound(), c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value, untold(c), heldOut(c), words.Quote(files[0]))
 	return err
+}
+
+// untold says how many costs the runs do not tell.
+func untold(c *calibrate.Calibration) string {
+	if len(c.Untold) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s not known, see -v)", words.Count(len(c.Untold), "cost"))
+}
+
+// heldOut says how far off the simulator is on runs that it was not fitted to.
+func heldOut(c *calibrate.Calibration) string {
+	e := c.HeldOut
+	if e == nil {
+		return "error on held-out runs: unknown, there is only one run"
+	}
+	text := fmt.Sprintf("error on held-out runs: %.1f %% (median of %d", 100*e.Median, e.N)
+	if i := e.Interval; i != nil {
+		text += fmt.Sprintf(", %.1f to %.1f %%, %.3g %% interval", 100*i.Low, 100*i.High, 100*i.Level)
+	}
+	return text + ")"
 }
 
 // LoadCalibration reads a calibration for use on this machine. foreign says, a
@@ -242,6 +272,7 @@ func (o *Calibration) measure(ctx context.Context, dir record.Dir) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	for n := range o.Repeat {
 		for k, r := range all {
 			name := r.Dir
@@ -249,7 +280,11 @@ func (o *Calibration) measure(ctx context.Context, dir record.Dir) error {
 				name = fmt.Sprintf("%s-%d", name, n+1)
 			}
 			r.Dir = dir.Path(name)
-			r.Title = fmt.Sprintf("%d of %d: %s", n*len(all)+k+1, o.Repeat*len(all), name)
+			done, of := n*len(all)+k, o.Repeat*len(all)
+			r.Title = fmt.Sprintf("%d of %d: %s", done+1, of, name)
+			if took := time.Since(began) / time.Duration(max(done, 1)); done > 0 && took >= time.Second {
+				r.Title += fmt.Sprintf(", about %v left", (took * time.Duration(of-done)).Round(time.Second))
+			}
 			if err := o.Real.retried(ctx, o.Retries, r); err != nil {
 				return err
 			}

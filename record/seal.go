@@ -279,7 +279,7 @@ func (s *Summary) plain() Summary {
 
 // comparable has the fields that follow from events as JSON, by their names.
 func (s Summary) comparable() (map[string]json.RawMessage, error) {
-	other := []string{"dir", "fidelity", "hosts", "churn_like_utilization", "not_simulated", "ignored"}
+	other := []string{"world_name", "dir", "fidelity", "hosts", "churn_like_utilization", "not_simulated", "ignored"}
 	if s.World == Sim { // training is computed beside the events, and a calibration changes the scenario
 		other = append(other, "work", "initial_loss", "tokens_seen", "tokens_lost", "time_to_loss", "layer_errors", "contributed_nothing")
 		s.Rounds = slices.Clone(s.Rounds)

@@ -12,6 +12,7 @@ func calibrateCommand() *cobra.Command {
 	var flags realFlags
 	var o experiment.Calibration
 	var only []string
+	var details bool
 	var format convert.Format
 	cmd := &cobra.Command{
 		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds, and fit the simulator to it",
@@ -25,6 +26,10 @@ was not valid are left out, and invalid runs are repeated.
 
 With a SCENARIO, its runs under --policy replace the experiments. Costs that
 these runs cannot separate are named and stay at their defaults; --repeat helps.
+
+Ends with three lines: what the machine adds, the error of the simulator on
+held-out runs (each run in turn, predicted from the others), and the command that
+uses it. -v prints all tables.
 
 Writes calibration.json, for testbed simulate and compare --calibration. For
 each SCENARIO it also writes a copy whose base_latency, bandwidth_bpus and
@@ -45,6 +50,7 @@ calibrate leave them. Further directories may follow.`,
 	cmd.Flags().IntVar(&o.Repeat, "repeat", 1, "how often to make each run")
 	cmd.Flags().IntVar(&o.Retries, "retries", 2, "how often to make a run again whose emulation was invalid")
 	cmd.Flags().BoolVar(&flags.json, "json", false, "print the calibration as JSON")
+	cmd.Flags().BoolVarP(&details, "verbose", "v", false, "also print all costs, residuals and runs")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := experiment.CheckLinks(flags.links); err != nil {
 			return err
@@ -72,7 +78,7 @@ calibrate leave them. Further directories may follow.`,
 		if flags.json {
 			return printJSON(cmd, c)
 		}
-		return experiment.WriteCalibration(cmd.OutOrStdout(), c, files)
+		return experiment.WriteCalibration(cmd.OutOrStdout(), c, files, details)
 	}
 	return cmd
 }

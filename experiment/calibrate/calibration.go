@@ -44,6 +44,10 @@ type Calibration struct {
 	Document DocumentEstimates `json:"document"`
 	Fits     []Residuals       `json:"fits"`
 	Runs     []RunResult       `json:"runs"`
+	// HeldOut is the size of the simulator's error, as a share of the measured
+	// wall-clock, on runs that the costs were not fitted to: each run in turn, with its
+	// repeats. Of fewer than two runs there is none.
+	HeldOut *stats.Estimate `json:"held_out,omitempty"`
 	// Steps are the shapes of inner steps, by scenario.
 	Steps []StepShape `json:"steps,omitempty"`
 	// Reductions in which codes were shortened, and rounds that were left out.
@@ -252,7 +256,54 @@ func Fit(runs []*Run) (*Calibration, error) {
 	if c.Document.Straggler, err = Stragglers(c.SimCosts()); err != nil {
 		return nil, err
 	}
-	return c, c.predict(runs)
+	if err := c.predict(runs); err != nil {
+		return nil, err
+	}
+	c.HeldOut, err = heldOut(runs)
+	return c, err
+}
+
+// heldOut is the error of the simulator on each run when it is fitted to the others; nil
+// if there are no others.
+func heldOut(runs []*Run) (*stats.Estimate, error) {
+	var errors []float64
+	for _, r := range runs {
+		var o Observations
+		for _, other := range runs {
+			if other.Scenario.Name == r.Scenario.Name && other.Policy == r.Policy {
+				continue
+			}
+			if err := o.Observe(other); err != nil {
+				return nil, err
+			}
+		}
+		if measured := r.seconds(r.Summary.WallClock); len(o.Reductions) > 0 && measured > 0 {
+			var c Calibration
+			c.fitSteps(o.Steps)
+			c.fitControl(o.Rounds, o.Orders)
+			c.fitReductions(o.Reductions)
+			c.fitFetches(o)
+			resolved, err := r.Scenario.Resolve(r.Policy)
+			if err != nil {
+				return nil, err
+			}
+			sum, err := sim.RunLinks(resolved, c.SimCosts(), nil)
+			if err != nil {
+				return nil, err
+			}
+			errors = append(errors, math.Abs(r.seconds(sum.WallClock)/measured-1))
+		}
+	}
+	if len(errors) < 2 {
+		return nil, nil
+	}
+	return new(stats.Estimated(errors)), nil
+}
+
+// AddedPerRound is what the machine adds to a round of a few workers, in milliseconds: an
+// inner step, a message there and back, and a reduction without its hops and bytes.
+func (c *Calibration) AddedPerRound() float64 {
+	return c.Costs.Step.Value + 2*c.Costs.Message.Value + c.Costs.Reduce.Value
 }
 
 // leftOut says why rounds were, in words.
