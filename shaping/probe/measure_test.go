@@ -3,6 +3,7 @@ package probe
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"testbed/shaping"
 )
@@ -34,6 +35,24 @@ func TestWhatIsWrongIsMeasuredAgain(t *testing.T) {
 	for k, right := range []bool{true, false, true} {
 		if got := seen[pairs[k]].Rate.AsPlanned(); got != right {
 			t.Errorf("%v as planned: %v, want %v", pairs[k], got, right)
+		}
+	}
+}
+
+// TestEchoesDoNotQueue: where only the way back has jitter, probes there leave its echoes
+// as much time.
+func TestEchoesDoNotQueue(t *testing.T) {
+	jitter := shaping.Duration(20 * time.Millisecond)
+	plan, err := shaping.NewPlan(shaping.Spec{
+		Default: shaping.Properties{Path: shaping.Path{OneWayDelay: &jitter}},
+		Pairs:   []shaping.Pair{{From: "w1", To: "w0", Path: shaping.Path{Jitter: &jitter}}},
+	}, []string{"w0", "w1"}, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []Pair{{0, 1}, {1, 0}} {
+		if g := gap(plan, p, 2, delayGap); g != 40*time.Millisecond {
+			t.Errorf("%v: a gap of %v for a range of 40 ms", p, g)
 		}
 	}
 }
