@@ -111,12 +111,13 @@ func flight(plan *shaping.Plan, p Pair) time.Duration {
 	return time.Duration(there.Slowest() + back.Slowest())
 }
 
-// gap is the time between two probes of a pair: beyond the jitter's range there and
-// back, so that neither a probe nor its echo waits behind the one before, and a small share
-// of the rate.
+// gap is the time between two probes of a pair: twice the jitter's range there or back,
+// because a path has the probes of one pair and the echoes of the other, which should not
+// wait behind one another, and a small share of the rate.
 func gap(plan *shaping.Plan, p Pair, pairs int, least time.Duration) time.Duration {
 	there, back := plan.Paths[p.From][p.To], plan.Paths[p.To][p.From]
-	g := max(least, time.Duration(there.Slowest()-there.Fastest()), time.Duration(back.Slowest()-back.Fastest()), time.Duration(pairs)*time.Second/mostProbes)
+	spread := max(there.Slowest()-there.Fastest(), back.Slowest()-back.Fastest())
+	g := max(least, 2*time.Duration(spread), time.Duration(pairs)*time.Second/mostProbes)
 	return max(g, thrift(plan, p))
 }
 
