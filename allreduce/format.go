@@ -12,10 +12,11 @@ import (
 //
 // The zero value is no format; DefaultFormat is the usual one.
 type Format struct {
-	// Bits is the size of a value, one of Bits.
+	// Bits of a value on the wire: a code with a scale for each block (8, 4), bfloat16
+	// (16) or float32 (32). 4 bits have 18 times the error of 8.
 	Bits int `yaml:"bits" json:"bits"`
-	// Block is the number of values that share a scale, a multiple of MinBlock up
-	// to MaxBlock. Pieces are whole blocks, also of values without scales.
+	// Values that share a scale of 4 bytes. Smaller is more exact. Pieces are whole
+	// blocks, also of values without scales.
 	Block int `yaml:"block" json:"block"`
 }
 

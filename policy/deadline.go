@@ -13,13 +13,14 @@ func init() {
 // FixedDeadline closes every round the same time after it began, with a quorum.
 // It evicts nobody.
 type FixedDeadline struct {
-	// After is the time from the beginning of a round to its deadline. 0 takes
-	// Factor times as long as the median member needed for the first round,
-	// which has no deadline then.
-	After  Time    `yaml:"after" json:"after"`
+	// The time from a round's beginning to its deadline. 0 takes `factor` times the median
+	// member's time for the first round, which has no deadline then.
+	After Time `yaml:"after" json:"after"`
+	// Deadlines come after this many times the median member's time for the first round,
+	// if `after` is 0.
 	Factor float64 `yaml:"factor" json:"factor" tune:"1 4 log"`
-	// Quorum is the fraction of the members, in (0, 1], that must have arrived
-	// before a round may close without the others: ⌈Quorum × members⌉.
+	// The fraction of the members, rounded up, that must have arrived before a round may
+	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.2 1"`
 
 	first Time // what the median member needed for the first round; 0: not known

@@ -11,11 +11,10 @@ import (
 
 // RegionsSpec is the section train.regions of a scenario.
 type RegionsSpec struct {
-	// Every is the number of rounds from one that all regions take part in together
-	// to the next; 1: all rounds are such.
+	// Rounds from one in which all regions average together to the next. It divides
+	// `target_outer_steps`.
 	Every int `yaml:"every" json:"every" need:"yes"`
-	// Workers are the workers of each region; nil: the groups of the links are the
-	// regions.
+	// The workers of each region. If absent, the groups of `real.links` are the regions.
 	Workers map[string][]ID `yaml:"workers" json:"workers,omitempty"`
 }
 

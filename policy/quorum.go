@@ -16,7 +16,9 @@ func init() {
 // first arrival, if more than half of the members and at least MinReplicas have
 // arrived. It evicts nobody.
 type Quorum struct {
-	MinReplicas int  `yaml:"min_replicas" json:"min_replicas"`
+	// Members that must have arrived, unless they are those of the round before.
+	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
+	// The time from the first arrival until the round may close, as in torchft's tests.
 	JoinTimeout Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
 
 	last []ID // took part in the round before, in order

@@ -18,8 +18,7 @@ func init() {
 // those that are drawn compute; here everybody does, and who arrives in time
 // without having been drawn takes part, too. It evicts nobody.
 type Sample struct {
-	// Fraction is that of the members, in (0, 1], that a round waits for:
-	// ⌈Fraction × members⌉.
+	// The fraction of the members, rounded up, that a round waits for.
 	Fraction float64 `yaml:"fraction" json:"fraction" tune:"0.2 1"`
 
 	drawn []ID // scratch

@@ -12,25 +12,25 @@ func init() {
 // max(MinSlack, median + K·MAD) after its first arrival; median and MAD are
 // taken over the arrival offsets in the window.
 type Straggler struct {
-	// Quorum is the fraction of the members, in (0, 1], that must have arrived
-	// before a round may close without the others: ⌈Quorum × members⌉.
+	// The fraction of the members, rounded up, that must have arrived before a round may
+	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 1"`
-	// K is the number of median absolute deviations of tolerance. Raising it
-	// waits longer for workers whose times vary.
+	// Median absolute deviations of tolerance. Raising it waits longer for workers whose
+	// times vary.
 	K float64 `yaml:"k" json:"k" tune:"0.5 20 log"`
-	// Window is the number of arrival offsets to look back on. Rounds are kept
-	// or forgotten whole, because the last offsets of a round are its slowest.
+	// Arrival offsets to look back on. Rounds are kept or forgotten whole, because the
+	// last offsets of a round are its slowest. The last round is always kept.
 	Window int `yaml:"window" json:"window" tune:"4 256 log"`
-	// MinHistory is the number of closed rounds before the first deadline.
+	// Closed rounds before the first deadline.
 	MinHistory int `yaml:"min_history" json:"min_history"`
-	// MinSlack is the least time between the first arrival and the deadline.
+	// The least time between the first arrival and the deadline.
 	MinSlack Time `yaml:"min_slack" json:"min_slack" tune:"0.001 2 log of round"`
-	// SidelineLimit is the number of consecutive rounds a member may miss; the
-	// next one evicts it.
+	// Rounds in a row that a member may miss; the next one evicts it. The rounds of a
+	// joiner's first fetch do not count.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit" tune:"0 8"`
-	// FinishSteps lets a sidelined member finish the inner steps of the round
-	// that went on without it before it catches up. Else it drops them when the
-	// next round begins. That round gets nothing of them either way.
+	// A sidelined member finishes its inner steps before it catches up. Without it, the
+	// member drops them when the next round begins. The missed round does not use them
+	// either way.
 	FinishSteps bool `yaml:"finish_steps" json:"finish_steps,omitempty" tune:"0 1"`
 
 	history history

@@ -26,20 +26,21 @@ type Policies struct {
 	// other has its defaults. They are shared between copies of a scenario, and
 	// not changed.
 	Parameters map[string]policy.Policy `yaml:"-" json:"-"`
-	// Join says from when on a late joiner contributes, under any policy.
-	// Empty: policy.JoinRunning.
+	// When a late joiner begins to contribute. `running`: it begins the running round at
+	// once. `next`: it begins with the next round. `zeros`: it contributes zeros to the
+	// running round if it has the state in time. `blocking`: as `zeros`, and the others
+	// wait while it fetches the state.
 	Join policy.JoinMode `yaml:"join" json:"join,omitempty"`
-	// Rejoin says whether a worker may come back that was evicted alive or for
-	// its slowness, under any policy, and RejoinRounds after how many outer
-	// steps. Empty: policy.RejoinNever; 0: 1.
-	Rejoin       policy.RejoinMode `yaml:"rejoin" json:"rejoin,omitempty"`
-	RejoinRounds int               `yaml:"rejoin_rounds" json:"rejoin_rounds,omitempty"`
-	// Program has parameters of the policies that are programs, by name: of all of
-	// them, and as text, because only a program knows its parameters.
+	// Whether workers evicted alive or for slowness may come back.
+	Rejoin policy.RejoinMode `yaml:"rejoin" json:"rejoin,omitempty"`
+	// With `rejoin: after_rounds`: outer steps from a worker's eviction to its return. 0
+	// counts as 1.
+	RejoinRounds int `yaml:"rejoin_rounds" json:"rejoin_rounds,omitempty"`
+	// Parameters of policies that are programs, by name. They hold for every program
+	// named without them.
 	Program map[string]program.Value `yaml:"program" json:"program,omitempty"`
-	// StalenessWeight, 0 to 1, is the weight with which a worker adds a
-	// pseudo-gradient that came too late for its round to its next contribution.
-	// 0 discards it. No decision depends on it.
+	// The weight of a pseudo-gradient that came too late for its round in the worker's
+	// next contribution. With 0 it is discarded. No decision depends on the weight.
 	StalenessWeight float64 `yaml:"staleness_weight" json:"staleness_weight,omitempty"`
 }
 

@@ -26,32 +26,47 @@ import (
 // Scenario is one run: the workers, what happens to them, and the rules. Times
 // are scenario time in microseconds, or have a unit, such as 30ms.
 type Scenario struct {
-	// Name is, where the file has none, the file's base name without its ending.
-	Name        string `yaml:"name" json:"name,omitempty"`
+	// The name of the scenario, without a slash. Records and reports are named after
+	// it. If absent, it is the file's name without its ending.
+	Name string `yaml:"name" json:"name,omitempty"`
+	// One line that says what the scenario shows. `testbed list` prints it.
 	Description string `yaml:"description" json:"description,omitempty"`
 
-	Seed             uint64          `yaml:"seed" json:"seed" need:"yes"`
-	Workers          []Worker        `yaml:"workers" json:"workers" need:"yes"`
-	Injects          []faults.Inject `yaml:"injects" json:"injects"`
-	InnerSteps       int             `yaml:"inner_steps" json:"inner_steps" need:"yes"`
-	TargetOuterSteps int             `yaml:"target_outer_steps" json:"target_outer_steps" need:"yes"`
-	Horizon          policy.Time     `yaml:"horizon" json:"horizon" need:"yes"`
-	// A member silent for HeartbeatPeriod × HeartbeatMissThreshold is evicted.
-	HeartbeatPeriod        policy.Time `yaml:"heartbeat_period" json:"heartbeat_period" need:"yes"`
-	HeartbeatMissThreshold int         `yaml:"heartbeat_miss_threshold" json:"heartbeat_miss_threshold" need:"yes"`
-	// BaseLatency is the one-way latency of a message.
+	// The seed fixes the variation of inner steps, the initial model, the data of each
+	// worker, and the links' loss and jitter.
+	Seed uint64 `yaml:"seed" json:"seed" need:"yes"`
+	// The workers of the run. Entries with `ids` stand for many workers.
+	Workers []Worker `yaml:"workers" json:"workers" need:"yes"`
+	// Faults and changes that happen to workers and to the coordinator.
+	Injects []faults.Inject `yaml:"injects" json:"injects"`
+	// Inner steps that each worker takes per round.
+	InnerSteps int `yaml:"inner_steps" json:"inner_steps" need:"yes"`
+	// Rounds, and so outer steps, until the run is complete.
+	TargetOuterSteps int `yaml:"target_outer_steps" json:"target_outer_steps" need:"yes"`
+	// The time at which an incomplete run ends. Joins and injects after it are refused.
+	Horizon policy.Time `yaml:"horizon" json:"horizon" need:"yes"`
+	// Workers send a heartbeat to the coordinator once in this time.
+	HeartbeatPeriod policy.Time `yaml:"heartbeat_period" json:"heartbeat_period" need:"yes"`
+	// A member silent for `heartbeat_period` × `heartbeat_miss_threshold` is evicted.
+	HeartbeatMissThreshold int `yaml:"heartbeat_miss_threshold" json:"heartbeat_miss_threshold" need:"yes"`
+	// The one-way latency of a message. On a real network it is, times `time_scale`, the
+	// one-way delay of paths without one in `real.links`.
 	BaseLatency policy.Time `yaml:"base_latency" json:"base_latency" need:"yes"`
-	// BandwidthBpus is in bytes per microsecond, or a rate such as 1gbit.
+	// The bandwidth of transfers in the simulator, in bytes per microsecond or as a rate
+	// such as 1gbit. Real runs ignore it.
 	BandwidthBpus int64 `yaml:"bandwidth_bpus" json:"bandwidth_bpus" need:"yes" unit:"B/µs"`
-	// StateBytes is the size of the outer state in bytes, or a size such as 64MiB.
+	// The size of the outer state in the simulator, in bytes or as a size such as 64MiB.
+	// Real runs ignore it.
 	StateBytes int64 `yaml:"state_bytes" json:"state_bytes" need:"yes" unit:"B"`
 
+	// When a round closes, who may come back, and when joiners contribute. Each policy
+	// has a section of its name with its parameters.
 	Policy Policies `yaml:"policy" json:"policy"`
-	Real   Real     `yaml:"real" json:"real"`
-	// Work says how long inner steps take beyond what Workers say. If it is nil
-	// they vary by InnerStepJitter alone.
+	// How the scenario is played on a real network.
+	Real Real `yaml:"real" json:"real"`
+	// How long inner steps take. Without it they vary by `inner_step_jitter` alone.
 	Work *work.Spec `yaml:"work" json:"work,omitempty"`
-	// Train says what is trained. If it is nil that is a stand-in.
+	// What the workers train. Without it, they train the stand-in `quadratic`.
 	Train *task.Spec `yaml:"train" json:"train,omitempty"`
 
 	// Traces are the texts of the files that Real.Injects, Work and Train name, so that
@@ -61,66 +76,70 @@ type Scenario struct {
 
 // Worker is one training process.
 type Worker struct {
+	// The worker's number. Its node is named w and this number. Give `id` or `ids`.
 	ID policy.ID `yaml:"id" json:"id" need:"or ids"`
-	// IDs stands in a file in place of ID, for an entry that is that of many workers: a
-	// range such as 0-999, or several as 0-9,20-29. It is empty in what was read.
-	IDs    string      `yaml:"ids" json:"ids,omitempty"`
+	// In place of `id`, for many equal workers: a range such as 0-999, or several such as
+	// 0-9,20-29.
+	IDs string `yaml:"ids" json:"ids,omitempty"`
+	// The time at which the worker joins. Workers with the smallest start the run with
+	// its initial state. Others fetch the state when they join.
 	JoinAt policy.Time `yaml:"join_at" json:"join_at"`
-	// An inner step takes InnerStepMean ± InnerStepJitter, uniformly, if Work
-	// says nothing else.
-	InnerStepMean   policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
+	// The mean duration of an inner step.
+	InnerStepMean policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
+	// An inner step takes `inner_step_mean` ± this time, uniformly, unless `work` says
+	// otherwise. It is at most the mean.
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
-	// InitialStep is how many outer steps its first process says to have taken, which
-	// holds the initial state. It takes a policy in which workers have their own.
+	// Under torchft only: the number of outer steps that the worker claims to have taken,
+	// below `target_outer_steps`. It has the initial state whenever it joins.
 	InitialStep int `yaml:"initial_step" json:"initial_step,omitempty"`
-	// Lighthouse is the number of the one that it asks, where there are several.
+	// Under torchft only: the number of the lighthouse that the worker asks. Two
+	// lighthouses can split a run.
 	Lighthouse int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 }
 
 // Real says how the scenario is played on a real network.
 type Real struct {
-	// TimeScale is real time divided by scenario time.
+	// Real time divided by scenario time.
 	TimeScale float64 `yaml:"time_scale" json:"time_scale"`
-	// Dilation is by how much everything on the real network takes longer by the
-	// machine's clock than real time says: links, heartbeats, deadlines, inner
-	// steps. At least 1, which it is if not given; results stay those of an
-	// undilated run, on a machine that is so many times as fast.
+	// The factor by which a real run is slower by the machine's clock, to carry the load
+	// of a faster machine. Links, heartbeats, deadlines and inner steps all slow down, so
+	// results stay those of an undilated run.
 	Dilation float64 `yaml:"dilation" json:"dilation,omitempty"`
-	// Compute says how long inner steps take.
+	// How long inner steps take: `planned` as the scenario says, or `measured` as long as
+	// they compute, times the worker's planned duration over the median worker's
+	// `inner_step_mean`. `work` and `Slow` count either way. If absent, it is `measured`
+	// for the task `program`, and else `planned`.
 	Compute string `yaml:"compute" json:"compute,omitempty"`
-	// Parameters is the length of the model's float32 vector. Where Train has a
-	// model, it is that one's.
+	// The length of the model's float32 vector, over all ranks of a replica group. The
+	// state is twice as long, because of momentum. If absent and `train` has a model, it
+	// is the model's. Real runs take at most 2³⁰.
 	Parameters int `yaml:"parameters" json:"parameters"`
-	// MinSlack is a floor, in real time, under the deadlines that policies
-	// derive from arrivals: arrivals closer together than this say more about the machine
-	// that all workers share than about a worker. If not given it is 50 ms and
-	// 10 ms per worker.
+	// The least real time from a round's first arrival to a deadline that follows from
+	// arrivals. Arrivals closer together say more about the shared machine than about a
+	// worker. If absent, it is 50ms and 10ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
-	// StallTimeout is the real time after which a reduction in which nobody
-	// receives anything has stalled. Zero: HeartbeatPeriod ×
-	// HeartbeatMissThreshold, and at least two seconds, and eight of the slowest
-	// round trips with four times the queues on their way.
+	// The real time after which a reduction in which nobody receives anything counts as
+	// stalled. If absent, it is the largest of `heartbeat_period` ×
+	// `heartbeat_miss_threshold`, 2s, and 8 of the slowest round trips with 4 times the
+	// full queues on their way.
 	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
-	// HeedUnreachable has the coordinator ping who is silent and act on the
-	// ICMP error that nobody listens there any more, so that a crash is
-	// noticed in about a heartbeat period. Without it a crash is as silent as
-	// in the simulator, and as one that takes the machine along.
+	// The coordinator pings silent members and acts on ICMP errors, so that a crash is
+	// noticed in about one heartbeat period. Without it, crashes are silent.
 	HeedUnreachable bool `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
-	// CheckpointEvery is the number of outer steps from one checkpoint to the
-	// next; 0 is none.
+	// Outer steps between checkpoints; 0 is none.
 	CheckpointEvery int `yaml:"checkpoint_every" json:"checkpoint_every"`
-	// Upload has outer states sent to a store on the network.
+	// Outer states sent to a store on the network.
 	Upload train.UploadSpec `yaml:"upload" json:"upload,omitzero"`
-	// TCP is the congestion control of TCP connections in the nodes, as the
-	// kernel names it: that of the user's programs, and of what benchmarks put
-	// beside the ring. Workers speak QUIC. Empty: shaping.DefaultTCP.
-	TCP   string       `yaml:"tcp" json:"tcp,omitempty"`
+	// Congestion control of TCP connections in the nodes, as the kernel names it. It is
+	// for programs in `testbed net` and for rivals of the ring; workers speak QUIC. The
+	// default holds if nodes may choose.
+	TCP string `yaml:"tcp" json:"tcp,omitempty"`
+	// The properties of the network's links.
 	Links shaping.Spec `yaml:"links" json:"links"`
-	// AllReduce says how pseudo-gradients are averaged.
+	// How workers average their pseudo-gradients.
 	AllReduce reduction.Spec `yaml:"all_reduce" json:"all_reduce"`
-	// Injects are what happens to links. They are here and not beside the
-	// injects of workers because a simulator without links has no use for
-	// them.
+	// Faults and changes of links. The simulator's default network, which has no links,
+	// leaves them out.
 	Injects []faults.LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 

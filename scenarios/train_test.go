@@ -188,3 +188,12 @@ func TestReplicaGroups(t *testing.T) {
 		}
 	}
 }
+
+// TestTooManyLayers: a size beyond all bounds is refused before anything is counted by it.
+func TestTooManyLayers(t *testing.T) {
+	_, err := scenarios.Parse("deep.yaml", []byte(`{seed: 0, workers: [{id: 0, inner_step_mean: 1}], inner_steps: 1, target_outer_steps: 1, horizon: 1,
+heartbeat_period: 1, heartbeat_miss_threshold: 1, base_latency: 0, bandwidth_bpus: 1, state_bytes: 1, train: {task: charlm, model: {layers: 1000000000000000000}}}`))
+	if err == nil || !strings.Contains(err.Error(), "train.model.layers") {
+		t.Errorf("%v", err)
+	}
+}

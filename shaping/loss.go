@@ -9,14 +9,14 @@ import "fmt"
 // lost or not, by the state, and then may change the state. The zero value
 // is no loss at all.
 type LossBurst struct {
-	// Enter is the probability, per packet, that a burst begins (p).
+	// The probability, per packet, that a burst begins (netem's p).
 	Enter Probability `yaml:"enter" json:"enter" need:"yes"`
-	// Leave is the probability, per packet, that it ends (r): bursts are
-	// 1/Leave packets long on average.
+	// The probability, per packet, that a burst ends (r). Bursts are 1/`leave` packets long
+	// on average.
 	Leave Probability `yaml:"leave" json:"leave" need:"yes"`
-	// LossInside is the share lost inside a burst (1-h).
+	// The share of packets lost inside a burst (1-h).
 	LossInside Probability `yaml:"loss_inside" json:"loss_inside" need:"yes"`
-	// LossOutside is the share lost outside (1-k), none if not given.
+	// The share of packets lost outside of bursts (1-k).
 	LossOutside Probability `yaml:"loss_outside" json:"loss_outside,omitzero"`
 }
 

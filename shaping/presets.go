@@ -31,6 +31,15 @@ var accessPresets = map[AccessPreset]accessValues{
 	"starlink": {up: 18170e3, down: 116770e3, rtt: 47 * time.Millisecond},
 }
 
+// AccessPresets are the names of the presets of access links, in order.
+func AccessPresets() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(accessPresets)) {
+		names = append(names, string(name))
+	}
+	return names
+}
+
 type accessValues struct {
 	up, down Rate
 	rtt      time.Duration
@@ -49,7 +58,7 @@ func (p AccessPreset) problem() string {
 	if _, ok := accessPresets[p]; ok {
 		return ""
 	}
-	return fmt.Sprintf("no access preset %q; there are %s", string(p), errs.List(slices.Sorted(maps.Keys(accessPresets))))
+	return fmt.Sprintf("no access preset %q; there are %s", string(p), errs.List(AccessPresets()))
 }
 
 func (p AccessPreset) apply(n *NodePlan) {

@@ -8,15 +8,16 @@ package shaping
 // wins, property by property: default, then group, then node or pair; and
 // within a level what is written out wins over its preset.
 type Spec struct {
-	// Default holds the properties of every node and pair that is not named.
+	// The properties of every node and pair that no other section gives.
 	Default Properties `yaml:"default" json:"default"`
-	// Groups are sets of nodes with an access link in common, by name.
+	// Sets of nodes with an access link in common, by name. A node is in one group at
+	// most.
 	Groups map[string]Group `yaml:"groups" json:"groups,omitempty"`
-	// Paths holds the paths between groups, and within a group.
+	// Paths between all nodes of two groups, or within one.
 	Paths []GroupPath `yaml:"paths" json:"paths,omitempty"`
-	// Nodes holds the access links of single nodes, by node name.
+	// The access links of single nodes, by node name.
 	Nodes map[string]Access `yaml:"nodes" json:"nodes,omitempty"`
-	// Pairs holds the paths of single ordered pairs of nodes.
+	// Paths of single ordered pairs of nodes.
 	Pairs []Pair `yaml:"pairs" json:"pairs,omitempty"`
 }
 
@@ -28,53 +29,66 @@ type Properties struct {
 
 // Access is a node's own link to the network.
 type Access struct {
-	// AccessPreset gives what the fields below do not.
+	// A published profile. It gives both rates and the delay, where these are not written
+	// out.
 	AccessPreset *AccessPreset `yaml:"access_preset" json:"access_preset,omitempty"`
-	// RateUp is what the node can send, RateDown what it can receive.
-	RateUp   *Rate `yaml:"rate_up" json:"rate_up,omitempty"`
+	// The node's sending rate.
+	RateUp *Rate `yaml:"rate_up" json:"rate_up,omitempty"`
+	// The node's receiving rate.
 	RateDown *Rate `yaml:"rate_down" json:"rate_down,omitempty"`
-	// Queue is how much may wait for either rate before packets are dropped.
+	// The limit of each rate's queue, per peer. Packets beyond it are dropped. A time
+	// means rate × time, and at least one batch of a sender.
 	Queue *Queue `yaml:"queue" json:"queue,omitempty"`
-	// AccessOneWayDelay is the time a packet spends on this link: it adds to
-	// the one-way delay of every path from and to the node.
+	// The time that a packet spends on this link. It is added to the one-way delay of
+	// every path from and to the node.
 	AccessOneWayDelay *Duration `yaml:"access_one_way_delay" json:"access_one_way_delay,omitempty"`
 }
 
 // Path is what happens to packets from one node on their way to another.
 type Path struct {
-	// PathPreset gives what the fields below do not.
-	PathPreset  *PathPreset `yaml:"path_preset" json:"path_preset,omitempty"`
-	OneWayDelay *Duration   `yaml:"one_way_delay" json:"one_way_delay,omitempty"`
-	// Rate is what the path carries, beside the rates of the access links.
+	// A published path. It gives the one-way delay, where that is not written out.
+	PathPreset *PathPreset `yaml:"path_preset" json:"path_preset,omitempty"`
+	// The time from the sender's access link to the receiver's. If absent everywhere, it
+	// is the scenario's `base_latency` × `time_scale`.
+	OneWayDelay *Duration `yaml:"one_way_delay" json:"one_way_delay,omitempty"`
+	// The rate of the path, besides those of both access links. It applies after the
+	// delay; its queue has the size of the sender's `queue`.
 	Rate *Rate `yaml:"rate" json:"rate,omitempty"`
-	// Jitter is the variation of OneWayDelay. What it measures depends on
-	// the distribution. It does not reorder packets.
-	Jitter             *Duration           `yaml:"jitter" json:"jitter,omitempty"`
+	// The variation of the one-way delay. Packets keep their order, and none may arrive
+	// before it was sent.
+	Jitter *Duration `yaml:"jitter" json:"jitter,omitempty"`
+	// What the jitter measures. `uniform`: ± jitter. `normal`: the deviation, cut at
+	// ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
+	// 0.82.
 	JitterDistribution *JitterDistribution `yaml:"jitter_distribution" json:"jitter_distribution,omitempty"`
-	// Loss is the share of packets lost, each independently of the others.
-	// It takes the place of a LossBurst of a farther level, and LossBurst
-	// that of a Loss.
-	Loss      *Probability `yaml:"loss" json:"loss,omitempty"`
-	LossBurst *LossBurst   `yaml:"loss_burst" json:"loss_burst,omitempty"`
-	// Duplicate is the share of packets that arrive twice.
+	// The share of packets lost, each independently. It replaces a `loss_burst` of a
+	// farther level, and the other way round.
+	Loss *Probability `yaml:"loss" json:"loss,omitempty"`
+	// Loss in bursts, in place of `loss`.
+	LossBurst *LossBurst `yaml:"loss_burst" json:"loss_burst,omitempty"`
+	// The share of packets that arrive twice. Loss and corruption apply to each copy by
+	// itself.
 	Duplicate *Probability `yaml:"duplicate" json:"duplicate,omitempty"`
-	// Reorder is the share of packets that overtake: they are sent at once,
-	// without the one-way delay.
+	// The share of packets that overtake: they are sent at once, without the one-way
+	// delay.
 	Reorder *Probability `yaml:"reorder" json:"reorder,omitempty"`
-	// Corrupt is the share of packets in which one bit is flipped.
+	// The share of packets with one bit flipped. Receivers drop them by the checksum.
 	Corrupt *Probability `yaml:"corrupt" json:"corrupt,omitempty"`
 }
 
 // Pair is the path from one node to another; the way back is its own pair.
 type Pair struct {
+	// The node at which the path begins.
 	From string `yaml:"from" json:"from"`
+	// The node at which the path ends.
 	To   string `yaml:"to" json:"to"`
 	Path `yaml:",inline"`
 }
 
 // Group is a set of nodes.
 type Group struct {
-	// Nodes are names ("coordinator"), ranges ("w0-w20") and patterns ("w*").
+	// Names (coordinator), ranges (w0-w20, of which both ends must exist) and patterns
+	// (w*).
 	Nodes  []string `yaml:"nodes" json:"nodes" need:"yes"`
 	Access `yaml:",inline"`
 }
@@ -82,8 +96,11 @@ type Group struct {
 // GroupPath is the path between the nodes of two groups: Between both ways,
 // or From one To the other. A group's path to itself joins its own nodes.
 type GroupPath struct {
+	// Two groups, for both ways. The same group twice joins the nodes within it.
 	Between []string `yaml:"between" json:"between,omitempty"`
-	From    string   `yaml:"from" json:"from,omitempty"`
-	To      string   `yaml:"to" json:"to,omitempty"`
-	Path    `yaml:",inline"`
+	// The group at which the path begins. With `to`, it is one way only.
+	From string `yaml:"from" json:"from,omitempty"`
+	// The group at which the path ends.
+	To   string `yaml:"to" json:"to,omitempty"`
+	Path `yaml:",inline"`
 }

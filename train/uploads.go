@@ -11,10 +11,10 @@ const StoreNode = "store"
 
 // UploadSpec is the section real.upload of a scenario.
 type UploadSpec struct {
-	// Every is the number of outer steps from one upload to the next; 0 is none.
+	// Outer steps between uploads; 0 is none.
 	Every int `yaml:"every" json:"every"`
-	// Yields has an upload wait while its worker reduces. Without it they compete
-	// for the worker's link.
+	// Uploads pause while their worker reduces. Without it they compete for the worker's
+	// link.
 	Yields bool `yaml:"yields" json:"yields,omitempty"`
 }
 

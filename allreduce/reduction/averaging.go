@@ -20,23 +20,26 @@ import (
 // the simulator's planned links: churn's network, where an all-reduce has a fixed
 // price, has no use for it.
 type Spec struct {
-	// Algorithm is ring, direct or hierarchical. The last one's groups are
-	// those of the links.
+	// The algorithm of the all-reduce: `ring`, `direct` (two hops: for long delays or many
+	// workers) or `hierarchical` (`direct` inside the groups of `links.groups`, then
+	// between them, with every worker in one).
 	Algorithm string `yaml:"algorithm" json:"algorithm"`
-	// Order is that of the ring, one of Orders.
+	// The ring's order: by worker id (`naive`), or shortest by one-way delays (`planned`)
+	// or round trips (`measured`). `planned_rates`, `measured_rates` and `given_rates`
+	// make its slowest hop fastest.
 	Order string `yaml:"order" json:"order"`
-	// Rates are those between workers that OrderGivenRates goes by, from row to
-	// column in the order of the workers; the diagonal is not read.
+	// With `order: given_rates`: for each worker, in order, a list of its rates to each.
+	// The rate to itself may be any.
 	Rates [][]shaping.Rate `yaml:"rates" json:"rates,omitempty"`
-	// Connections is the number of QUIC connections to each peer; 0 is as many
-	// as the losses and the jitter on the path ask for.
+	// QUIC connections to each peer. 0 chooses by the path's losses and jitter.
 	Connections int `yaml:"connections" json:"connections"`
 	// Format is that of the values on the wire.
 	allreduce.Format `yaml:",inline"`
-	// Entropy says when codes are shortened by entropy coding: auto, on or off.
+	// When codes are shortened by entropy coding: `auto` (while that is faster), `on` or
+	// `off`. It changes no result. `on` is refused with 16 and 32 bits.
 	Entropy entropy.Mode `yaml:"entropy" json:"entropy"`
-	// ErrorFeedback has each worker add to its pseudo-gradient what
-	// quantisation took from the one before; Feedback says whether there is any.
+	// Each worker adds the last quantisation error to its pseudo-gradient. It has no
+	// effect with 32 bits.
 	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
 }
 

@@ -34,18 +34,18 @@ func init() {
 // The other members, and members that have missed several rounds in a row, get
 // another chance after 2, 4, 8, … rounds.
 type Policy struct {
-	// Quorum is the fraction of the members, in (0, 1], that must have arrived
-	// before a round may close without the others: ⌈Quorum × members⌉.
+	// The fraction of the members, rounded up, that must have arrived before a round may
+	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 0.9"`
-	// Z is how many spreads beyond its typical duration a member is waited for. Of
-	// healthy members whose logarithms are normal, 0.13 % take longer than 3.
+	// Spreads to wait beyond a member's typical duration. Of healthy members whose
+	// logarithms are normal, 0.13 % take longer than 3.
 	Z float64 `yaml:"z" json:"z" tune:"1 6"`
-	// Window is the number of durations that are kept of a member.
+	// Durations kept of a member.
 	Window int `yaml:"window" json:"window" tune:"2 32 log"`
-	// Gain is by what share there must be more contributions in a time for
-	// members to be left out for being slow.
+	// The least increase in contributions per time, as a fraction, for which slow members
+	// are left out.
 	Gain float64 `yaml:"gain" json:"gain" tune:"0 0.5"`
-	// Prior is the spread that is assumed while there is no history.
+	// The spread assumed in the first round, without history.
 	Prior float64 `yaml:"prior" json:"prior" tune:"0.05 1 log"`
 
 	past     map[policy.ID]*record

@@ -15,33 +15,31 @@ func init() {
 // Policy are the parameters, of the lighthouse and of the managers. Times are in
 // microseconds; one that is 0 is to the heartbeat timeout as torchft's is.
 type Policy struct {
-	// MinReplicas is how many workers a quorum needs, and an outer step to count.
-	// Only more than half of all workers guarantee that there is one quorum at a
-	// time.
+	// Workers, or replica groups, that a quorum needs, and an outer step to count. Only
+	// more than half of them guarantee that there is one quorum at a time.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
-	// JoinTimeout is how long those that ask for a quorum wait for others that
-	// live, from the first that asks. 0: 2 heartbeat timeouts.
+	// The time to wait for other live workers, from the first request for a quorum. 0
+	// takes 2 heartbeat timeouts, as in torchft's README.
 	JoinTimeout policy.Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
-	// HeartbeatTimeout is the silence after which a worker does not live, at least
-	// two heartbeat periods. 0: that after which other policies evict it.
+	// Silence that counts as death, at least 2 `heartbeat_period`. 0 takes
+	// `heartbeat_period` × `heartbeat_miss_threshold`.
 	HeartbeatTimeout policy.Time `yaml:"heartbeat_timeout" json:"heartbeat_timeout"`
-	// QuorumTimeout is how long a worker waits for a quorum before it dies. 0: 12
-	// heartbeat timeouts.
+	// The time that a worker waits for a quorum before it dies. 0 takes 12 heartbeat
+	// timeouts.
 	QuorumTimeout policy.Time `yaml:"quorum_timeout" json:"quorum_timeout"`
-	// Timeout is how long after its quorum an outer step has failed. 0: 12
-	// heartbeat timeouts.
+	// The time from a quorum until its outer step fails. 0 takes 12 heartbeat timeouts.
 	Timeout policy.Time `yaml:"timeout" json:"timeout"`
-	// QuorumRetries is how often a worker repeats a request that was lost with a
-	// lighthouse that forgets. Then it waits for QuorumTimeout, and dies.
+	// Repeats of a request that was lost with a lighthouse that forgets. Then the worker
+	// waits for `quorum_timeout`, and dies.
 	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
-	// MaxRetries is how many failed commits in a row a group survives: it dies of one
-	// more. 0: any number.
+	// Failed commits in a row that a group survives; it dies of one more
+	// (`reduce_failed`). 0 is any number, torchft's default. torchft's own 0, none, is not
+	// available.
 	MaxRetries int `yaml:"max_retries" json:"max_retries"`
-	// Restarts is how often a group that died of QuorumTimeout or MaxRetries is
-	// started again.
+	// Restarts of a group that died of `quorum_timeout` or `max_retries`.
 	Restarts int `yaml:"restarts" json:"restarts"`
-	// ShrinkUntil is how many outer steps have to be committed before those that
-	// contribute let in others than those of the last quorum (shrink_only).
+	// Outer steps for which contributors ask with `shrink_only`: they let in no others
+	// than those of the last quorum.
 	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
 }
 

@@ -69,7 +69,7 @@ def meaning(name: str, schema: dict) -> str:
     if "x-unit" in schema:
         notes.append(schema["x-unit"])
     if "enum" in schema:
-        notes.append(" | ".join(schema["enum"]))
+        notes.append(" | ".join(map(str, schema["enum"])))
     if "examples" in schema and schema.get("x-unit") != "µs":  # of which the first lines have one
         notes.append("such as %s" % json.dumps(schema["examples"][0]))
     if "default" in schema:

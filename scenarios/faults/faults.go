@@ -43,24 +43,34 @@ var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearParti
 
 // Inject is something that happens to workers at a time.
 type Inject struct {
-	Op     Op          `yaml:"op" json:"op" need:"yes"`
-	At     policy.Time `yaml:"at" json:"at" need:"yes"`
-	ID     *policy.ID  `yaml:"id" json:"id,omitempty"`
-	IDs    []policy.ID `yaml:"ids" json:"ids,omitempty"`
-	Factor *float64    `yaml:"factor" json:"factor,omitempty"`
-	// Down is for how long nobody coordinates after a CoordinatorCrash.
+	// What happens.
+	Op Op `yaml:"op" json:"op" need:"yes"`
+	// When it happens. It is not after the horizon.
+	At policy.Time `yaml:"at" json:"at" need:"yes"`
+	// The worker that it happens to. All injects need it but `Partition`,
+	// `ClearPartition` and `CoordinatorCrash`.
+	ID *policy.ID `yaml:"id" json:"id,omitempty"`
+	// The workers that a `Partition` cuts off, or that a `ClearPartition` joins again.
+	// `ClearPartition` without `ids` is for all.
+	IDs []policy.ID `yaml:"ids" json:"ids,omitempty"`
+	// With `Slow`, which needs it: inner steps take this many times as long.
+	Factor *float64 `yaml:"factor" json:"factor,omitempty"`
+	// With `CoordinatorCrash`: the time until another coordinator starts.
 	Down policy.Time `yaml:"down" json:"down,omitempty"`
-	// Heartbeats has a worker that is paused give heartbeats all the same.
+	// With `Pause`: the worker still sends heartbeats, like a hung trainer with a live
+	// manager.
 	Heartbeats bool `yaml:"heartbeats" json:"heartbeats,omitempty"`
-	// Forgets has torchft's lighthouse lose in a CoordinatorCrash what it knows.
+	// With `CoordinatorCrash`, under torchft only: the lighthouse loses its memory.
 	Forgets bool `yaml:"forgets" json:"forgets,omitempty"`
-	// After is how long after a Restart the new process begins.
+	// With `Restart`: the time until the new process begins.
 	After policy.Time `yaml:"after" json:"after,omitempty"`
-	// Lighthouse is the one that a restarted worker asks from then on.
+	// With `Restart`, under torchft only: the number of the lighthouse that the new
+	// process asks. If absent, it is the former one.
 	Lighthouse *int `yaml:"lighthouse" json:"lighthouse,omitempty"`
-	// Notice is how long before its end a Preempt tells the worker.
+	// With `Preempt`: the time from the warning to the worker's death.
 	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
-	// Alone has a FailReduce come when the others can end theirs without the worker.
+	// With `FailReduce`, under torchft: the reduction fails for this worker alone, when it
+	// has done its part and the others can finish.
 	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 

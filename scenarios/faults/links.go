@@ -31,23 +31,34 @@ const (
 
 // LinkInject is something that happens to a link for a while.
 type LinkInject struct {
-	Op Op          `yaml:"op" json:"op" need:"yes"`
+	// What happens.
+	Op Op `yaml:"op" json:"op" need:"yes"`
+	// When it begins. It is not after the horizon.
 	At policy.Time `yaml:"at" json:"at" need:"yes"`
-	// Until is when it is over; nil: never.
+	// When it ends. If absent, it does not end.
 	Until *policy.Time `yaml:"until" json:"until,omitempty"`
-	// What it happens to: ID is a worker and its access link, From and To are
-	// the nodes of a path, Between those of two paths, there and back.
-	ID      *policy.ID `yaml:"id" json:"id,omitempty"`
-	From    string     `yaml:"from" json:"from,omitempty"`
-	To      string     `yaml:"to" json:"to,omitempty"`
-	Between []string   `yaml:"between" json:"between,omitempty"`
-	// Period is how often a Flap cuts, Down for how long each time.
+	// The worker whose access link it is. For `Refuse` and `Flap`: the worker against all
+	// others.
+	ID *policy.ID `yaml:"id" json:"id,omitempty"`
+	// The node at which a path begins. With `to`, it is one way only.
+	From string `yaml:"from" json:"from,omitempty"`
+	// The node at which the path ends.
+	To string `yaml:"to" json:"to,omitempty"`
+	// Two nodes: both ways between them.
+	Between []string `yaml:"between" json:"between,omitempty"`
+	// With `Flap`, which needs it: the time from one cut to the next. Up and down must
+	// each last at least 20 ms of real time.
 	Period *policy.Time `yaml:"period" json:"period,omitempty"`
-	Down   *policy.Time `yaml:"down" json:"down,omitempty"`
-	// Direction is Up or Down, and File the file of a LinkTrace, relative to
-	// that of the scenario. Pace is what it holds.
-	Direction      string        `yaml:"direction" json:"direction,omitempty"`
-	File           string        `yaml:"file" json:"file,omitempty"`
+	// With `Flap`, which needs it: the time down at the beginning of each period, less
+	// than the period.
+	Down *policy.Time `yaml:"down" json:"down,omitempty"`
+	// With `LinkTrace`, which needs it: `up` for what the worker sends, `down` for what
+	// it receives.
+	Direction string `yaml:"direction" json:"direction,omitempty"`
+	// With `LinkTrace`, which needs it: the trace's file, in the scenario's folder or
+	// below.
+	File string `yaml:"file" json:"file,omitempty"`
+	// Pace is what File holds.
 	Pace           *shaping.Pace `yaml:"-" json:"pace,omitempty"`
 	shaping.Access `yaml:",inline"`
 	shaping.Path   `yaml:",inline"`

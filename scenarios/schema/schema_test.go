@@ -10,35 +10,54 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"testbed/allreduce"
 	"testbed/allreduce/entropy"
+	"testbed/allreduce/reduction"
 	"testbed/policy"
 	"testbed/scenarios"
 	"testbed/scenarios/convert"
 	"testbed/scenarios/faults"
 	"testbed/shaping"
+	"testbed/train"
+	"testbed/train/charlm"
 	"testbed/train/task"
 	"testbed/train/work"
 )
 
 var update = flag.Bool("update", false, "write the schema anew")
 
-const file = "scenario.json"
+const (
+	file       = "scenario.json"
+	fieldsFile = "../../docs/fields.md"
+)
 
-// TestFresh: the schema says what the structs say now.
+// TestFresh: the schema and the page of fields say what the structs and the loader say
+// now.
 func TestFresh(t *testing.T) {
-	b := builder{defs: &object{}, comments: map[string]map[string]map[string]string{}}
+	b := builder{defs: &object{}, comments: map[string]map[string]map[string]string{}, leaves: map[*object]*leaf{}}
 	root := b.structure(reflect.TypeFor[scenarios.Scenario](), defaults(t))
 	root.front("$schema", "https://json-schema.org/draft/2020-12/schema", "title", "Testbed scenario")
 	root.add("$defs", b.defs)
 	if b.err != nil {
 		t.Fatal(b.err)
+	}
+	b.bounds(t, root)
+	if *update {
+		if err := os.WriteFile(fieldsFile, b.page(t, root), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(fieldsFile); err != nil || !bytes.Equal(got, b.page(t, root)) {
+		t.Errorf("%s is not what the structs say (%v); go test ./scenarios/schema -update writes it anew", fieldsFile, err)
 	}
 	var want bytes.Buffer
 	enc := json.NewEncoder(&want)
@@ -81,7 +100,10 @@ func TestLibraryFits(t *testing.T) {
 			t.Error(problem)
 		}
 	}
-	for _, wrong := range []string{`{"sed": 1}`, `{"seed": "1"}`, `{"injects": [{"op": "Crush", "at": 1}]}`, `{"real": {"links": {"default": {"rate_up": {}}}}}`} {
+	for _, wrong := range []string{`{"inner_steps": 0}`, `{"horizon": 1000000000001}`, `{"real": {"time_scale": 0}}`, `{"real": {"all_reduce": {"bits": 7}}}`,
+		`{"real": {"all_reduce": {"block": 24}}}`, `{"policy": {"straggler": {"quorum": 2}}}`, `{"policy": {"join": "late"}}`, `{"train": {"outer": {"momentum": 1}}}`,
+		`{"real": {"links": {"default": {"loss": 2}}}}`, `{"work": {"diurnal": {"amplitude": 1, "period": 1}}}`, `{"injects": [{"op": "Slow", "at": -1}]}`,
+		`{"sed": 1}`, `{"seed": "1"}`, `{"injects": [{"op": "Crush", "at": 1}]}`, `{"real": {"links": {"default": {"rate_up": {}}}}}`} {
 		var value any
 		if err := json.Unmarshal([]byte(wrong), &value); err != nil {
 			t.Fatal(err)
@@ -126,11 +148,23 @@ func misfit(root, schema map[string]any, value any, path string) string {
 		}
 	case string:
 		fits = is("string")
-		if all, ok := schema["enum"].([]any); ok && !strings.Contains(fmt.Sprint(all), v) {
+		if all, ok := schema["enum"].([]any); ok && !slices.Contains(all, value) {
 			return fmt.Sprintf("%s is %q, which is none of %v", path, v, all)
 		}
 	case float64:
 		fits = is("number") || is("integer") && v == float64(int64(v))
+		if all, ok := schema["enum"].([]any); ok && !slices.Contains(all, value) {
+			return fmt.Sprintf("%s is %v, which is none of %v", path, v, all)
+		}
+		for name, beyond := range map[string]func(bound float64) bool{
+			"minimum": func(b float64) bool { return v < b }, "exclusiveMinimum": func(b float64) bool { return v <= b },
+			"maximum": func(b float64) bool { return v > b }, "exclusiveMaximum": func(b float64) bool { return v >= b },
+			"multipleOf": func(b float64) bool { return math.Mod(v, b) != 0 },
+		} {
+			if bound, ok := schema[name].(float64); ok && beyond(bound) {
+				return fmt.Sprintf("%s is %v, and %s is %v", path, v, name, bound)
+			}
+		}
 	case bool:
 		fits = is("boolean")
 	}
@@ -150,12 +184,21 @@ func (o *object) add(name string, value any) {
 	o.names, o.values = append(o.names, name), append(o.values, value)
 }
 
+// set replaces a field, or adds it.
 func (o *object) set(name string, value any) {
-	for i := range o.names {
-		if o.names[i] == name {
-			o.values[i] = value
-		}
+	if i := slices.Index(o.names, name); i >= 0 {
+		o.values[i] = value
+		return
 	}
+	o.add(name, value)
+}
+
+// get returns the value of a field, nil if there is none.
+func (o *object) get(name string) any {
+	if i := slices.Index(o.names, name); i >= 0 {
+		return o.values[i]
+	}
+	return nil
 }
 
 func (o *object) front(pairs ...string) {
@@ -185,6 +228,8 @@ func (o *object) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+var linkDefaults = linkStandards()
+
 // defaults is a scenario that gives only what it must.
 func defaults(t *testing.T) reflect.Value {
 	s, err := scenarios.Parse("minimal.yaml", []byte(`{seed: 0, workers: [{id: 0, inner_step_mean: 1}], inner_steps: 1, target_outer_steps: 1,
@@ -210,6 +255,7 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[work.Distribution]():          words(work.Distributions),
 	reflect.TypeFor[shaping.JitterDistribution](): {"uniform", "normal", "pareto"},
 	reflect.TypeFor[entropy.Mode]():               {"auto", "on", "off"},
+	reflect.TypeFor[shaping.AccessPreset]():       shaping.AccessPresets(),
 }
 
 // fieldEnums are those of fields whose type has more.
@@ -217,6 +263,56 @@ var fieldEnums = map[string][]string{
 	"Inject.op":     words(faults.Ops),
 	"LinkInject.op": words(faults.LinkOps),
 	"Train.task":    task.Tasks,
+
+	"Policies.join":             words(policy.JoinModes),
+	"Policies.rejoin":           words(policy.RejoinModes),
+	"Real.compute":              {scenarios.ComputePlanned, scenarios.ComputeMeasured},
+	"AllReduce.algorithm":       allreduce.AlgorithmNames(),
+	"AllReduce.order":           reduction.Orders,
+	"Train.split":               {string(charlm.IID), string(charlm.Contiguous)},
+	"OuterOptimiser.correction": {task.Eager},
+	"LinkInject.direction":      {faults.Up, faults.Down},
+}
+
+// standards are the defaults of fields whose absence the structs keep as absence, or 0,
+// from what takes their place.
+var standards = map[string]any{
+	"Train.task":               task.Quadratic,
+	"Train.split":              charlm.IID,
+	"Train.time_limit":         shaping.Duration(task.DefaultTimeLimit),
+	"Train.group_world_size":   (&task.Spec{}).Ranks(),
+	"Model.layers":             charlm.Defaults().Layers,
+	"Model.width":              charlm.Defaults().Width,
+	"Model.heads":              charlm.Defaults().Heads,
+	"Model.context":            charlm.Defaults().Context,
+	"Model.batch":              charlm.Defaults().Batch,
+	"InnerOptimiser.rate":      charlm.Defaults().Rate,
+	"InnerOptimiser.decay":     charlm.Defaults().Decay,
+	"InnerOptimiser.warmup":    charlm.Defaults().Warmup,
+	"OuterOptimiser.rate":      train.DiLoCo.Rate,
+	"OuterOptimiser.momentum":  train.DiLoCo.Momentum,
+	"OuterOptimiser.fragments": len((&task.Spec{}).Exchange(1, 1).Fragments),
+	"Policies.join":            policy.JoinRunning,
+	"Policies.rejoin":          policy.RejoinNever,
+	"Steps.distribution":       work.Uniform,
+	"Real.tcp":                 shaping.DefaultTCP,
+}
+
+// linkStandards are the properties of links that no scenario gives.
+func linkStandards() map[string]any {
+	plan, err := shaping.NewPlan(shaping.Spec{}, []string{"a", "b"}, 0, 0)
+	if err != nil {
+		panic(err)
+	}
+	all := map[string]any{}
+	for _, of := range []reflect.Value{reflect.ValueOf(plan.Nodes[0]), reflect.ValueOf(plan.Paths[0][1])} {
+		for f, v := range of.Fields() {
+			if f.Name != "OneWayDelay" && f.Name != "LossBurst" { // which follow from others
+				all[f.Name] = v.Interface()
+			}
+		}
+	}
+	return all
 }
 
 func words[S ~string](values []S) (all []string) {
@@ -230,7 +326,16 @@ func words[S ~string](values []S) (all []string) {
 type builder struct {
 	defs     *object
 	comments map[string]map[string]map[string]string // by package, type and field
+	leaves   map[*object]*leaf
 	err      error
+}
+
+// leaf is what is known of a property beside its schema.
+type leaf struct {
+	owner string // the struct that has the field, and the field's name in a file
+	field string
+	of    reflect.Type
+	more  []string // the bounds of values with units, in words
 }
 
 var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
@@ -239,7 +344,7 @@ var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 	o := &object{}
 	if t.Kind() == reflect.Pointer {
-		t, standard = t.Elem(), reflect.Value{}
+		t, standard = t.Elem(), absent(t.Elem())
 	}
 	switch {
 	case enums[t] != nil:
@@ -264,11 +369,11 @@ func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 		return o
 	case t.Kind() == reflect.Slice:
 		o.add("type", "array")
-		o.add("items", b.value(t.Elem(), reflect.Value{}))
+		o.add("items", b.value(t.Elem(), absent(t.Elem())))
 		return o
 	case t.Kind() == reflect.Map:
 		o.add("type", "object")
-		o.add("additionalProperties", b.value(t.Elem(), reflect.Value{}))
+		o.add("additionalProperties", b.value(t.Elem(), absent(t.Elem())))
 		return o
 	case t.Kind() == reflect.String:
 		o.add("type", "string")
@@ -281,7 +386,7 @@ func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 		o.add("examples", []string{"30ms"})
 	default:
 		o.add("type", "integer")
-		if t.Kind() == reflect.Uint64 {
+		if t.Kind() == reflect.Uint64 { // of which the largest is too large for JSON
 			o.add("minimum", 0)
 		}
 	}
@@ -292,6 +397,15 @@ func (b *builder) value(t reflect.Type, standard reflect.Value) *object {
 		o.add("default", standard.Interface())
 	}
 	return o
+}
+
+// absent is what the fields of a struct have that a file gives without them; other values
+// have no default.
+func absent(t reflect.Type) reflect.Value {
+	if t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(textUnmarshaler) {
+		return reflect.Zero(t)
+	}
+	return reflect.Value{}
 }
 
 var unitExamples = map[string]string{"B": "64MiB", "B/µs": "1gbit"}
@@ -358,6 +472,7 @@ func (b *builder) fields(t reflect.Type, standard reflect.Value, owner string, p
 			p, _ := policy.Named(name)
 			of, _ := more.MoreType(name)
 			section := b.structure(of, reflect.ValueOf(p).Elem())
+			b.leaves[section] = &leaf{owner: nameOf(t), field: name, of: of}
 			properties.add(name, section)
 		}
 	}
@@ -390,12 +505,28 @@ func (b *builder) fields(t reflect.Type, standard reflect.Value, owner string, p
 			v.add("x-unit", unit)
 			v.add("examples", []string{unitExamples[unit]})
 		}
-		if all := fieldEnums[owner+"."+name]; all != nil {
+		key := owner + "." + name
+		if all := fieldEnums[key]; all != nil {
 			v.add("enum", all)
 		}
-		if text := b.comment(t, f.Name); text != "" {
-			v.add("description", text)
+		if key == "AllReduce.bits" {
+			v.add("enum", allreduce.Bits)
 		}
+		if key == "AllReduce.block" {
+			v.add("multipleOf", allreduce.MinBlock)
+		}
+		if standard, ok := standards[key]; ok {
+			v.set("default", standard)
+		}
+		if standard, ok := linkDefaults[f.Name]; ok && owner == "Properties" {
+			v.set("default", standard)
+		}
+		b.leaves[v] = &leaf{owner: nameOf(t), field: name, of: f.Type}
+		text := b.comment(t, f.Name)
+		if text == "" {
+			b.err = fmt.Errorf("the field %s.%s has no comment, from which its description is made", t, f.Name)
+		}
+		v.add("description", text)
 		properties.add(name, v)
 	}
 }
@@ -413,6 +544,9 @@ func (b *builder) comment(t reflect.Type, field string) string {
 		b.read(filepath.Join("..", "..", strings.TrimPrefix(t.PkgPath(), "testbed/")), types)
 	}
 	text := strings.Join(strings.Fields(types[t.Name()][field]), " ")
+	if field != "" { // which names fields as a file does
+		return text
+	}
 	return identifiers.ReplaceAllStringFunc(text, func(word string) string {
 		if f, ok := t.FieldByName(word); ok {
 			if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" && name != "-" {

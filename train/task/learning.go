@@ -17,22 +17,28 @@ import (
 
 // Spec is the section `train`.
 type Spec struct {
-	// Task is what is trained; empty: Quadratic.
+	// What is trained: `quadratic`, a stand-in that costs next to nothing; `charlm`, a
+	// language model on the bytes of a text; or `program`, your own trainer.
 	Task string `yaml:"task" json:"task,omitempty"`
-	// Text is the file that CharLM trains on, relative to the scenario's; empty:
-	// the one that comes with the program. Corpus is what it holds.
-	Text   string `yaml:"text" json:"text,omitempty"`
+	// For `charlm`: the text, a file beside or below the scenario's. If absent, it is
+	// Persuasion by Jane Austen, 466,854 bytes. The last tenth is for validation, and no
+	// worker trains on it.
+	Text string `yaml:"text" json:"text,omitempty"`
+	// Corpus is what Text holds.
 	Corpus []byte `yaml:"-" json:"corpus,omitempty"`
-	// Split is how workers share the text; empty: charlm.IID.
+	// For `charlm`: how workers share the text. `iid`: every worker draws from the whole
+	// text. `contiguous`: each has a part of its own, so their data differ.
 	Split string `yaml:"split" json:"split,omitempty"`
-	Model Model  `yaml:"model" json:"model,omitzero"`
-	Inner Inner  `yaml:"inner" json:"inner,omitzero"`
-	Outer Outer  `yaml:"outer" json:"outer,omitzero"`
-	// Regions has regions take most outer steps by themselves; nil: all are of all
-	// workers.
+	// For `charlm`: the transformer's shape, which sets the number of parameters.
+	Model Model `yaml:"model" json:"model,omitzero"`
+	// For `charlm`: the inner optimiser, AdamW.
+	Inner Inner `yaml:"inner" json:"inner,omitzero"`
+	// The outer optimiser, Nesterov momentum, and what a round exchanges.
+	Outer Outer `yaml:"outer" json:"outer,omitzero"`
+	// Hierarchical outer steps: most rounds average within a region only.
 	Regions *policy.RegionsSpec `yaml:"regions" json:"regions,omitempty"`
-	// GroupWorldSize is how many workers are a replica group of torchft's, in the order
-	// of their ids: its ranks, each with a part of the parameters. 0: 1.
+	// Workers in a replica group of torchft, in the order of their ids. They are its
+	// ranks, each with a part of the stand-in's parameters.
 	GroupWorldSize int `yaml:"group_world_size" json:"group_world_size,omitempty"`
 	// External has the fields of Program.
 	External `yaml:",inline"`
@@ -41,19 +47,27 @@ type Spec struct {
 // Model is the shape of CharLM's transformer, and what a step trains on. What is
 // 0 is as charlm.Defaults has it.
 type Model struct {
-	Layers  int `yaml:"layers" json:"layers,omitempty"`
-	Width   int `yaml:"width" json:"width,omitempty"`
-	Heads   int `yaml:"heads" json:"heads,omitempty"`
+	// Transformer blocks.
+	Layers int `yaml:"layers" json:"layers,omitempty"`
+	// Values per position.
+	Width int `yaml:"width" json:"width,omitempty"`
+	// Heads of attention. They divide the width.
+	Heads int `yaml:"heads" json:"heads,omitempty"`
+	// Bytes that a prediction sees at most.
 	Context int `yaml:"context" json:"context,omitempty"` // tokens
-	Batch   int `yaml:"batch" json:"batch,omitempty"`     // sequences
+	// Windows of `context` bytes in an inner step.
+	Batch int `yaml:"batch" json:"batch,omitempty"` // sequences
 }
 
 // Inner is CharLM's inner optimiser, AdamW. What is not given is as
 // charlm.Defaults has it.
 type Inner struct {
-	Rate   *float64 `yaml:"rate" json:"rate,omitempty"`
-	Decay  *float64 `yaml:"decay" json:"decay,omitempty"`
-	Warmup *int     `yaml:"warmup" json:"warmup,omitempty"` // steps
+	// The learning rate.
+	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
+	// The weight decay, of matrices only.
+	Decay *float64 `yaml:"decay" json:"decay,omitempty"`
+	// Inner steps over which the rate rises from 0.
+	Warmup *int `yaml:"warmup" json:"warmup,omitempty"` // steps
 }
 
 // The tasks.
@@ -110,7 +124,11 @@ func (s *Spec) Parameters() int {
 	case !s.model():
 		return 0
 	}
-	return s.config().Parameters()
+	c := s.config()
+	if c.Validate() != nil { // there may be too many layers to count
+		return 0
+	}
+	return c.Parameters()
 }
 
 // TokensPerStep is how many tokens an inner step trains on; 0 if none.

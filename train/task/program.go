@@ -12,14 +12,17 @@ import (
 
 // External is what the section has of a program that trains.
 type External struct {
-	// Program is the command line. It is run in Dir, the folder of the scenario's
-	// file.
+	// For `program`, which needs it: the program and its arguments, without a shell. It is
+	// looked for as a shell does, or from the folder of the scenario's file if there is a
+	// slash in it. It runs in that folder.
 	Program []string `yaml:"program" json:"program,omitempty"`
-	Dir     string   `yaml:"-" json:"dir,omitempty"`
-	// TimeLimit bounds, in real time, how long the program may take to join, for
-	// an inner step, and to hand its parameters over; 0: DefaultTimeLimit.
+	// Dir is the folder of the scenario's file.
+	Dir string `yaml:"-" json:"dir,omitempty"`
+	// For `program`: the real time that the program may take to join, for an inner step,
+	// and to hand its parameters over.
 	TimeLimit shaping.Duration `yaml:"time_limit" json:"time_limit,omitzero"`
-	// Tokens is how many tokens an inner step trains on; 0: that is not told.
+	// For `program`: tokens that an inner step trains on, for `tokens_seen` and
+	// `time_to_loss`. With 0 these are not reported.
 	Tokens int `yaml:"tokens_per_step" json:"tokens_per_step,omitempty"`
 	// Own is the task. Whoever plays the scenario sets it, because a scenario
 	// starts no program.

@@ -21,11 +21,16 @@ import (
 // Spec is the section `work` of a scenario. Times are scenario time in
 // microseconds.
 type Spec struct {
+	// How the durations of inner steps vary around the worker's `inner_step_mean`.
 	Steps Steps `yaml:"steps" json:"steps,omitzero"`
-	// Classes are kinds of workers. A worker in none has the factor 1.
-	Classes []Class  `yaml:"classes" json:"classes,omitempty"`
-	Noise   *Noise   `yaml:"noise" json:"noise,omitempty"`
+	// Kinds of workers. A worker is in one class at most; a worker in none has the
+	// factor 1.
+	Classes []Class `yaml:"classes" json:"classes,omitempty"`
+	// Slowness that comes and goes, as from neighbours on the same machine.
+	Noise *Noise `yaml:"noise" json:"noise,omitempty"`
+	// Throttling after a time of work.
 	Thermal *Thermal `yaml:"thermal" json:"thermal,omitempty"`
+	// Load that follows the time of day.
 	Diurnal *Diurnal `yaml:"diurnal" json:"diurnal,omitempty"`
 }
 
@@ -52,25 +57,31 @@ var Distributions = []Distribution{Uniform, Normal, LogNormal, Pareto, Trace}
 // Steps says by what distribution the durations of inner steps vary. The mean
 // is the worker's inner_step_mean.
 type Steps struct {
+	// The distribution of a step's duration. All keep its mean.
 	Distribution Distribution `yaml:"distribution" json:"distribution,omitempty"` // empty: Uniform
-	// Sigma is the standard deviation over the mean; of LogNormal, that of the
-	// logarithm.
+	// The standard deviation over the mean or, for `lognormal`, of the logarithm. `normal`,
+	// `lognormal` and `pareto` need it, and most take less than the largest value here.
 	Sigma *float64 `yaml:"sigma" json:"sigma,omitempty"`
-	// Shape is Pareto's exponent, in place of Sigma.
+	// For `pareto`, in place of `sigma`: the exponent.
 	Shape *float64 `yaml:"shape" json:"shape,omitempty"`
-	// File is that of a Trace, relative to the scenario's. Ratios is what it
-	// holds, over the mean of it.
-	File   string    `yaml:"file" json:"file,omitempty"`
+	// For `trace`, which needs it: a file beside or below the scenario's. It has
+	// durations in any unit, one a line (of CSV the last column). A header and lines with
+	// # are skipped.
+	File string `yaml:"file" json:"file,omitempty"`
+	// Ratios is what File holds, over its mean.
 	Ratios []float64 `yaml:"-" json:"ratios,omitempty"`
 }
 
 // Class is a kind of workers.
 type Class struct {
-	Name string      `yaml:"name" json:"name" need:"yes"`
-	IDs  []policy.ID `yaml:"ids" json:"ids" need:"yes"`
-	// Factor is by how much their inner steps take longer.
+	// The name of the class, such as a100. Each class has its own.
+	Name string `yaml:"name" json:"name" need:"yes"`
+	// The workers of the class.
+	IDs []policy.ID `yaml:"ids" json:"ids" need:"yes"`
+	// Inner steps take this many times as long.
 	Factor float64 `yaml:"factor" json:"factor" need:"yes"`
-	// Phase is added to that of Diurnal: a class can be a region.
+	// A fraction of a day that is added to the phase of `diurnal`, so that a class can
+	// be a region.
 	Phase float64 `yaml:"phase" json:"phase,omitempty"`
 }
 
@@ -78,9 +89,12 @@ type Class struct {
 // a Markov chain of two states with exponential sojourns, for each worker by
 // itself.
 type Noise struct {
-	SlowFactor float64     `yaml:"slow_factor" json:"slow_factor" need:"yes"`
-	MeanOK     policy.Time `yaml:"mean_ok" json:"mean_ok" need:"yes"`
-	MeanSlow   policy.Time `yaml:"mean_slow" json:"mean_slow" need:"yes"`
+	// While slow, inner steps take this many times as long.
+	SlowFactor float64 `yaml:"slow_factor" json:"slow_factor" need:"yes"`
+	// The mean of the exponential time for which a worker has its normal speed.
+	MeanOK policy.Time `yaml:"mean_ok" json:"mean_ok" need:"yes"`
+	// The mean of the exponential time for which a worker is slow.
+	MeanSlow policy.Time `yaml:"mean_slow" json:"mean_slow" need:"yes"`
 }
 
 // Thermal is throttling: a worker's temperature rises for the time Heat, then
@@ -90,17 +104,24 @@ type Noise struct {
 // thresholds. Time at a barrier counts as load. Workers begin anywhere in the
 // cycle.
 type Thermal struct {
-	SlowFactor float64     `yaml:"slow_factor" json:"slow_factor" need:"yes"`
-	Heat       policy.Time `yaml:"heat" json:"heat" need:"yes"`
-	Cool       policy.Time `yaml:"cool" json:"cool" need:"yes"`
+	// While throttled, inner steps take this many times as long.
+	SlowFactor float64 `yaml:"slow_factor" json:"slow_factor" need:"yes"`
+	// The time for which a worker has its normal speed. Waiting counts as load.
+	Heat policy.Time `yaml:"heat" json:"heat" need:"yes"`
+	// The time for which a worker is throttled then.
+	Cool policy.Time `yaml:"cool" json:"cool" need:"yes"`
 }
 
 // Diurnal is load that follows the time of day: steps take 1 +
 // Amplitude·sin(2π(t/Period + Phase)) as long.
 type Diurnal struct {
-	Amplitude float64     `yaml:"amplitude" json:"amplitude" need:"yes"`
-	Period    policy.Time `yaml:"period" json:"period" need:"yes"`
-	// Phase is a share of the period.
+	// Inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long, updated a
+	// thousand times a day.
+	Amplitude float64 `yaml:"amplitude" json:"amplitude" need:"yes"`
+	// The length of a day.
+	Period policy.Time `yaml:"period" json:"period" need:"yes"`
+	// The time of day at which the run begins, as a fraction of a day. The class's phase
+	// is added.
 	Phase float64 `yaml:"phase" json:"phase,omitempty"`
 }
 

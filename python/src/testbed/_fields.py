@@ -22,13 +22,17 @@ class _Fields:
 class WorkerSpec(_Fields):
     """Worker is one training process.
 
-    join_at: (µs)
-    inner_step_mean: an inner step takes inner_step_mean ± inner_step_jitter, uniformly, if Work
-        says nothing else (µs)
-    inner_step_jitter: (µs)
-    initial_step: how many outer steps its first process says to have taken, which holds the
-        initial state. It takes a policy in which workers have their own.
-    lighthouse: the number of the one that it asks, where there are several.
+    id: the worker's number. Its node is named w and this number. Give `id` or `ids`.
+    join_at: the time at which the worker joins. Workers with the smallest start the run with
+        its initial state. Others fetch the state when they join (µs, default 0)
+    inner_step_mean: the mean duration of an inner step (µs)
+    inner_step_jitter: an inner step takes `inner_step_mean` ± this time, uniformly, unless
+        `work` says otherwise. It is at most the mean (µs, default 0)
+    initial_step: under torchft only: the number of outer steps that the worker claims to have
+        taken, below `target_outer_steps`. It has the initial state whenever it joins (default
+        0)
+    lighthouse: under torchft only: the number of the lighthouse that the worker asks. Two
+        lighthouses can split a run (default 0)
     """
 
     id: int
@@ -43,17 +47,25 @@ class WorkerSpec(_Fields):
 class Inject(_Fields):
     """Inject is something that happens to workers at a time.
 
-    op: (Crash | Leave | Slow | Restore | Pause | Resume | Partition | ClearPartition |
-        CoordinatorCrash | Restart | Fail | Preempt | FailReduce)
-    at: (µs)
-    ids: (such as "0-999")
-    down: for how long nobody coordinates after a CoordinatorCrash (µs)
-    heartbeats: has a worker that is paused give heartbeats all the same.
-    forgets: has torchft's lighthouse lose in a CoordinatorCrash what it knows.
-    after: how long after a Restart the new process begins (µs)
-    lighthouse: the one that a restarted worker asks from then on.
-    notice: how long before its end a Preempt tells the worker (µs)
-    alone: has a FailReduce come when the others can end theirs without the worker.
+    op: what happens (Crash | Leave | Slow | Restore | Pause | Resume | Partition |
+        ClearPartition | CoordinatorCrash | Restart | Fail | Preempt | FailReduce)
+    at: when it happens. It is not after the horizon (µs)
+    id: the worker that it happens to. All injects need it but `Partition`, `ClearPartition` and
+        `CoordinatorCrash`.
+    ids: the workers that a `Partition` cuts off, or that a `ClearPartition` joins again.
+        `ClearPartition` without `ids` is for all (such as "0-999")
+    factor: with `Slow`, which needs it: inner steps take this many times as long.
+    down: with `CoordinatorCrash`: the time until another coordinator starts (µs, default 0)
+    heartbeats: with `Pause`: the worker still sends heartbeats, like a hung trainer with a live
+        manager (default false)
+    forgets: with `CoordinatorCrash`, under torchft only: the lighthouse loses its memory
+        (default false)
+    after: with `Restart`: the time until the new process begins (µs, default 0)
+    lighthouse: with `Restart`, under torchft only: the number of the lighthouse that the new
+        process asks. If absent, it is the former one.
+    notice: with `Preempt`: the time from the warning to the worker's death (µs, default 0)
+    alone: with `FailReduce`, under torchft: the reduction fails for this worker alone, when it
+        has done its part and the others can finish (default false)
     """
 
     op: str
@@ -82,17 +94,19 @@ class Policies(_Fields):
     sample: the parameters of the policy sample
     straggler: the parameters of the policy straggler
     torchft: the parameters of the policy torchft
-    join: says from when on a late joiner contributes, under any policy. Empty:
-        policy.JoinRunning.
-    rejoin: says whether a worker may come back that was evicted alive or for its slowness,
-        under any policy, and rejoin_rounds after how many outer steps. Empty:
-        policy.RejoinNever; 0: 1.
-    rejoin_rounds: (default 0)
-    program: has parameters of the policies that are programs, by name: of all of them, and as
-        text, because only a program knows its parameters.
-    staleness_weight: staleness_weight, 0 to 1, is the weight with which a worker adds a pseudo-
-        gradient that came too late for its round to its next contribution. 0 discards it. No
-        decision depends on it (default 0)
+    join: when a late joiner begins to contribute. `running`: it begins the running round at
+        once. `next`: it begins with the next round. `zeros`: it contributes zeros to the
+        running round if it has the state in time. `blocking`: as `zeros`, and the others wait
+        while it fetches the state (running | next | zeros | blocking, default "running")
+    rejoin: whether workers evicted alive or for slowness may come back (never | after_rounds,
+        default "never")
+    rejoin_rounds: with `rejoin: after_rounds`: outer steps from a worker's eviction to its
+        return. 0 counts as 1 (default 0)
+    program: parameters of policies that are programs, by name. They hold for every program
+        named without them.
+    staleness_weight: the weight of a pseudo-gradient that came too late for its round in the
+        worker's next contribution. With 0 it is discarded. No decision depends on the weight
+        (default 0)
     """
 
     baseline: Optional[BaselineParameters] = None
@@ -115,33 +129,35 @@ class Real(_Fields):
     """Real says how the scenario is played on a real network.
 
     time_scale: real time divided by scenario time (default 100)
-    dilation: by how much everything on the real network takes longer by the machine's clock
-        than real time says: links, heartbeats, deadlines, inner steps. At least 1, which it is
-        if not given; results stay those of an undilated run, on a machine that is so many times
-        as fast (default 1)
-    compute: says how long inner steps take.
-    parameters: the length of the model's float32 vector. Where Train has a model, it is that
-        one's (default 1000000)
-    min_slack: a floor, in real time, under the deadlines that policies derive from arrivals:
-        arrivals closer together than this say more about the machine that all workers share
-        than about a worker. If not given it is 50 ms and 10 ms per worker (such as "25ms")
-    stall_timeout: the real time after which a reduction in which nobody receives anything has
-        stalled. Zero: HeartbeatPeriod × HeartbeatMissThreshold, and at least two seconds, and
-        eight of the slowest round trips with four times the queues on their way (such as
-        "25ms")
-    heed_unreachable: has the coordinator ping who is silent and act on the ICMP error that
-        nobody listens there any more, so that a crash is noticed in about a heartbeat period.
-        Without it a crash is as silent as in the simulator, and as one that takes the machine
-        along (default false)
-    checkpoint_every: the number of outer steps from one checkpoint to the next; 0 is none
-        (default 5)
-    upload: has outer states sent to a store on the network.
-    tcp: TCP is the congestion control of TCP connections in the nodes, as the kernel names it:
-        that of the user's programs, and of what benchmarks put beside the ring. Workers speak
-        QUIC. Empty: shaping.DefaultTCP.
-    all_reduce: says how pseudo-gradients are averaged.
-    injects: what happens to links. They are here and not beside the injects of workers because
-        a simulator without links has no use for them.
+    dilation: the factor by which a real run is slower by the machine's clock, to carry the load
+        of a faster machine. Links, heartbeats, deadlines and inner steps all slow down, so
+        results stay those of an undilated run (default 1)
+    compute: how long inner steps take: `planned` as the scenario says, or `measured` as long as
+        they compute, times the worker's planned duration over the median worker's
+        `inner_step_mean`. `work` and `Slow` count either way. If absent, it is `measured` for
+        the task `program`, and else `planned` (planned | measured)
+    parameters: the length of the model's float32 vector, over all ranks of a replica group. The
+        state is twice as long, because of momentum. If absent and `train` has a model, it is
+        the model's. Real runs take at most 2³⁰ (default 1000000)
+    min_slack: the least real time from a round's first arrival to a deadline that follows from
+        arrivals. Arrivals closer together say more about the shared machine than about a
+        worker. If absent, it is 50ms and 10ms per worker (such as "25ms")
+    stall_timeout: the real time after which a reduction in which nobody receives anything
+        counts as stalled. If absent, it is the largest of `heartbeat_period` ×
+        `heartbeat_miss_threshold`, 2s, and 8 of the slowest round trips with 4 times the full
+        queues on their way (such as "25ms")
+    heed_unreachable: the coordinator pings silent members and acts on ICMP errors, so that a
+        crash is noticed in about one heartbeat period. Without it, crashes are silent (default
+        false)
+    checkpoint_every: outer steps between checkpoints; 0 is none (default 5)
+    upload: outer states sent to a store on the network.
+    tcp: congestion control of TCP connections in the nodes, as the kernel names it. It is for
+        programs in `testbed net` and for rivals of the ring; workers speak QUIC. The default
+        holds if nodes may choose (default "reno")
+    links: the properties of the network's links.
+    all_reduce: how workers average their pseudo-gradients.
+    injects: faults and changes of links. The simulator's default network, which has no links,
+        leaves them out.
     """
 
     time_scale: Optional[float] = None
@@ -163,9 +179,9 @@ class Real(_Fields):
 class Upload(_Fields):
     """UploadSpec is the section real.upload of a scenario.
 
-    every: the number of outer steps from one upload to the next; 0 is none (default 0)
-    yields: has an upload wait while its worker reduces. Without it they compete for the
-        worker's link (default false)
+    every: outer steps between uploads; 0 is none (default 0)
+    yields: uploads pause while their worker reduces. Without it they compete for the worker's
+        link (default false)
     """
 
     every: Optional[int] = None
@@ -179,11 +195,12 @@ class Links(_Fields):
     default, then group, then node or pair; and within a level what is written out wins over
     its preset.
 
-    default: holds the properties of every node and pair that is not named.
-    groups: sets of nodes with an access link in common, by name.
-    paths: holds the paths between groups, and within a group.
-    nodes: holds the access links of single nodes, by node name.
-    pairs: holds the paths of single ordered pairs of nodes.
+    default: the properties of every node and pair that no other section gives.
+    groups: sets of nodes with an access link in common, by name. A node is in one group at
+        most.
+    paths: paths between all nodes of two groups, or within one.
+    nodes: the access links of single nodes, by node name.
+    pairs: paths of single ordered pairs of nodes.
     """
 
     default: Properties = field(default_factory=lambda: Properties())
@@ -197,24 +214,34 @@ class Links(_Fields):
 class Properties(_Fields):
     """Properties are an access link and a path together.
 
-    access_preset: access_preset gives what the fields below do not (such as "cable")
-    rate_up: what the node can send, rate_down what it can receive (such as "100mbit")
-    rate_down: (such as "100mbit")
-    queue: how much may wait for either rate before packets are dropped (such as "20ms")
-    access_one_way_delay: the time a packet spends on this link: it adds to the one-way delay of
-        every path from and to the node (such as "25ms")
-    path_preset: path_preset gives what the fields below do not (such as "dallas-tokyo")
-    one_way_delay: (such as "25ms")
-    rate: what the path carries, beside the rates of the access links (such as "100mbit")
-    jitter: the variation of one_way_delay. What it measures depends on the distribution. It
-        does not reorder packets (such as "25ms")
-    jitter_distribution: (uniform | normal | pareto)
-    loss: the share of packets lost, each independently of the others. It takes the place of a
-        loss_burst of a farther level, and loss_burst that of a loss (such as "0.1%")
-    duplicate: the share of packets that arrive twice (such as "0.1%")
+    access_preset: A published profile. It gives both rates and the delay, where these are not
+        written out (cable | dsl | fibre | lte | starlink)
+    rate_up: the node's sending rate (such as "100mbit", default "unlimited")
+    rate_down: the node's receiving rate (such as "100mbit", default "unlimited")
+    queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
+        rate × time, and at least one batch of a sender (such as "20ms", default "20ms")
+    access_one_way_delay: the time that a packet spends on this link. It is added to the one-way
+        delay of every path from and to the node (such as "25ms", default "0s")
+    path_preset: A published path. It gives the one-way delay, where that is not written out
+        (such as "dallas-tokyo")
+    one_way_delay: the time from the sender's access link to the receiver's. If absent
+        everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
+    rate: the rate of the path, besides those of both access links. It applies after the delay;
+        its queue has the size of the sender's `queue` (such as "100mbit", default "unlimited")
+    jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
+        before it was sent (such as "25ms", default "0s")
+    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
+        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
+        0.82 (uniform | normal | pareto, default "uniform")
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
+        level, and the other way round (such as "0.1%", default "0%")
+    loss_burst: loss in bursts, in place of `loss`.
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
+        itself (such as "0.1%", default "0%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
-        delay (such as "0.1%")
-    corrupt: the share of packets in which one bit is flipped (such as "0.1%")
+        delay (such as "0.1%", default "0%")
+    corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
+        (such as "0.1%", default "0%")
     """
 
     access_preset: Optional[str] = None
@@ -242,11 +269,12 @@ class LossBurst(_Fields):
     outside; every packet is first lost or not, by the state, and then may change the state.
     The zero value is no loss at all.
 
-    enter: the probability, per packet, that a burst begins (p) (such as "0.1%")
-    leave: the probability, per packet, that it ends (r): bursts are 1/leave packets long on
-        average (such as "0.1%")
-    loss_inside: the share lost inside a burst (1-h) (such as "0.1%")
-    loss_outside: the share lost outside (1-k), none if not given (such as "0.1%")
+    enter: the probability, per packet, that a burst begins (netem's p) (such as "0.1%")
+    leave: the probability, per packet, that a burst ends (r). Bursts are 1/`leave` packets long
+        on average (such as "0.1%")
+    loss_inside: the share of packets lost inside a burst (1-h) (such as "0.1%")
+    loss_outside: the share of packets lost outside of bursts (1-k) (such as "0.1%", default
+        "0%")
     """
 
     enter: Union[float, str]
@@ -259,13 +287,16 @@ class LossBurst(_Fields):
 class Group(_Fields):
     """Group is a set of nodes.
 
-    nodes: names ("coordinator"), ranges ("w0-w20") and patterns ("w*").
-    access_preset: access_preset gives what the fields below do not (such as "cable")
-    rate_up: what the node can send, rate_down what it can receive (such as "100mbit")
-    rate_down: (such as "100mbit")
-    queue: how much may wait for either rate before packets are dropped (such as "20ms")
-    access_one_way_delay: the time a packet spends on this link: it adds to the one-way delay of
-        every path from and to the node (such as "25ms")
+    nodes: names (coordinator), ranges (w0-w20, of which both ends must exist) and patterns
+        (w*).
+    access_preset: A published profile. It gives both rates and the delay, where these are not
+        written out (cable | dsl | fibre | lte | starlink)
+    rate_up: the node's sending rate (such as "100mbit")
+    rate_down: the node's receiving rate (such as "100mbit")
+    queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
+        rate × time, and at least one batch of a sender (such as "20ms")
+    access_one_way_delay: the time that a packet spends on this link. It is added to the one-way
+        delay of every path from and to the node (such as "25ms")
     """
 
     nodes: List[str]
@@ -281,18 +312,29 @@ class GroupPath(_Fields):
     """GroupPath is the path between the nodes of two groups: between both ways, or from one to
     the other. A group's path to itself joins its own nodes.
 
-    path_preset: path_preset gives what the fields below do not (such as "dallas-tokyo")
-    one_way_delay: (such as "25ms")
-    rate: what the path carries, beside the rates of the access links (such as "100mbit")
-    jitter: the variation of one_way_delay. What it measures depends on the distribution. It
-        does not reorder packets (such as "25ms")
-    jitter_distribution: (uniform | normal | pareto)
-    loss: the share of packets lost, each independently of the others. It takes the place of a
-        loss_burst of a farther level, and loss_burst that of a loss (such as "0.1%")
-    duplicate: the share of packets that arrive twice (such as "0.1%")
+    between: two groups, for both ways. The same group twice joins the nodes within it.
+    from: the group at which the path begins. With `to`, it is one way only.
+    to: the group at which the path ends.
+    path_preset: A published path. It gives the one-way delay, where that is not written out
+        (such as "dallas-tokyo")
+    one_way_delay: the time from the sender's access link to the receiver's. If absent
+        everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
+    rate: the rate of the path, besides those of both access links. It applies after the delay;
+        its queue has the size of the sender's `queue` (such as "100mbit")
+    jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
+        before it was sent (such as "25ms")
+    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
+        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
+        0.82 (uniform | normal | pareto)
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
+        level, and the other way round (such as "0.1%")
+    loss_burst: loss in bursts, in place of `loss`.
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
+        itself (such as "0.1%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%")
-    corrupt: the share of packets in which one bit is flipped (such as "0.1%")
+    corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
+        (such as "0.1%")
     """
 
     between: Optional[List[str]] = None
@@ -314,12 +356,14 @@ class GroupPath(_Fields):
 class Access(_Fields):
     """Access is a node's own link to the network.
 
-    access_preset: access_preset gives what the fields below do not (such as "cable")
-    rate_up: what the node can send, rate_down what it can receive (such as "100mbit")
-    rate_down: (such as "100mbit")
-    queue: how much may wait for either rate before packets are dropped (such as "20ms")
-    access_one_way_delay: the time a packet spends on this link: it adds to the one-way delay of
-        every path from and to the node (such as "25ms")
+    access_preset: A published profile. It gives both rates and the delay, where these are not
+        written out (cable | dsl | fibre | lte | starlink)
+    rate_up: the node's sending rate (such as "100mbit")
+    rate_down: the node's receiving rate (such as "100mbit")
+    queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
+        rate × time, and at least one batch of a sender (such as "20ms")
+    access_one_way_delay: the time that a packet spends on this link. It is added to the one-way
+        delay of every path from and to the node (such as "25ms")
     """
 
     access_preset: Optional[str] = None
@@ -333,18 +377,28 @@ class Access(_Fields):
 class PairPath(_Fields):
     """Pair is the path from one node to another; the way back is its own pair.
 
-    path_preset: path_preset gives what the fields below do not (such as "dallas-tokyo")
-    one_way_delay: (such as "25ms")
-    rate: what the path carries, beside the rates of the access links (such as "100mbit")
-    jitter: the variation of one_way_delay. What it measures depends on the distribution. It
-        does not reorder packets (such as "25ms")
-    jitter_distribution: (uniform | normal | pareto)
-    loss: the share of packets lost, each independently of the others. It takes the place of a
-        loss_burst of a farther level, and loss_burst that of a loss (such as "0.1%")
-    duplicate: the share of packets that arrive twice (such as "0.1%")
+    from: the node at which the path begins.
+    to: the node at which the path ends.
+    path_preset: A published path. It gives the one-way delay, where that is not written out
+        (such as "dallas-tokyo")
+    one_way_delay: the time from the sender's access link to the receiver's. If absent
+        everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
+    rate: the rate of the path, besides those of both access links. It applies after the delay;
+        its queue has the size of the sender's `queue` (such as "100mbit")
+    jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
+        before it was sent (such as "25ms")
+    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
+        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
+        0.82 (uniform | normal | pareto)
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
+        level, and the other way round (such as "0.1%")
+    loss_burst: loss in bursts, in place of `loss`.
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
+        itself (such as "0.1%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%")
-    corrupt: the share of packets in which one bit is flipped (such as "0.1%")
+    corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
+        (such as "0.1%")
     """
 
     from_: Optional[str] = None
@@ -367,20 +421,26 @@ class AllReduce(_Fields):
     simulator's planned links: churn's network, where an all-reduce has a fixed price, has no
     use for it.
 
-    algorithm: ring, direct or hierarchical. The last one's groups are those of the links
-        (default "ring")
-    order: that of the ring, one of Orders (default "naive")
-    rates: those between workers that OrderGivenRates goes by, from row to column in the order
-        of the workers; the diagonal is not read.
-    connections: the number of QUIC connections to each peer; 0 is as many as the losses and the
-        jitter on the path ask for (default 0)
-    bits: the size of a value, one of bits (default 8)
-    block: the number of values that share a scale, a multiple of MinBlock up to MaxBlock.
-        Pieces are whole blocks, also of values without scales (default 1024)
-    entropy: says when codes are shortened by entropy coding: auto, on or off (auto | on | off,
+    algorithm: the algorithm of the all-reduce: `ring`, `direct` (two hops: for long delays or
+        many workers) or `hierarchical` (`direct` inside the groups of `links.groups`, then
+        between them, with every worker in one) (ring | direct | hierarchical, default "ring")
+    order: the ring's order: by worker id (`naive`), or shortest by one-way delays (`planned`)
+        or round trips (`measured`). `planned_rates`, `measured_rates` and `given_rates` make
+        its slowest hop fastest (naive | planned | measured | planned_rates | measured_rates |
+        given_rates, default "naive")
+    rates: with `order: given_rates`: for each worker, in order, a list of its rates to each.
+        The rate to itself may be any.
+    connections: QUIC connections to each peer. 0 chooses by the path's losses and jitter
+        (default 0)
+    bits: bits of a value on the wire: a code with a scale for each block (8, 4), bfloat16 (16)
+        or float32 (32). 4 bits have 18 times the error of 8 (8 | 4 | 16 | 32, default 8)
+    block: values that share a scale of 4 bytes. Smaller is more exact. Pieces are whole blocks,
+        also of values without scales (default 1024)
+    entropy: when codes are shortened by entropy coding: `auto` (while that is faster), `on` or
+        `off`. It changes no result. `on` is refused with 16 and 32 bits (auto | on | off,
         default "auto")
-    error_feedback: has each worker add to its pseudo-gradient what quantisation took from the
-        one before; Feedback says whether there is any (default false)
+    error_feedback: each worker adds the last quantisation error to its pseudo-gradient. It has
+        no effect with 32 bits (default false)
     """
 
     algorithm: Optional[str] = None
@@ -397,33 +457,49 @@ class AllReduce(_Fields):
 class LinkInject(_Fields):
     """LinkInject is something that happens to a link for a while.
 
-    op: (Link | LinkTrace | Cut | Refuse | Flap)
-    at: (µs)
-    until: when it is over; nil: never (µs)
-    id: what it happens to: ID is a worker and its access link, from and to are the nodes of a
-        path, between those of two paths, there and back.
-    period: how often a Flap cuts, down for how long each time (µs)
-    down: (µs)
-    direction: Up or down, and file the file of a LinkTrace, relative to that of the scenario.
-        Pace is what it holds.
-    access_preset: access_preset gives what the fields below do not (such as "cable")
-    rate_up: what the node can send, rate_down what it can receive (such as "100mbit")
-    rate_down: (such as "100mbit")
-    queue: how much may wait for either rate before packets are dropped (such as "20ms")
-    access_one_way_delay: the time a packet spends on this link: it adds to the one-way delay of
-        every path from and to the node (such as "25ms")
-    path_preset: path_preset gives what the fields below do not (such as "dallas-tokyo")
-    one_way_delay: (such as "25ms")
-    rate: what the path carries, beside the rates of the access links (such as "100mbit")
-    jitter: the variation of one_way_delay. What it measures depends on the distribution. It
-        does not reorder packets (such as "25ms")
-    jitter_distribution: (uniform | normal | pareto)
-    loss: the share of packets lost, each independently of the others. It takes the place of a
-        loss_burst of a farther level, and loss_burst that of a loss (such as "0.1%")
-    duplicate: the share of packets that arrive twice (such as "0.1%")
+    op: what happens (Link | LinkTrace | Cut | Refuse | Flap)
+    at: when it begins. It is not after the horizon (µs)
+    until: when it ends. If absent, it does not end (µs)
+    id: the worker whose access link it is. For `Refuse` and `Flap`: the worker against all
+        others.
+    from: the node at which a path begins. With `to`, it is one way only.
+    to: the node at which the path ends.
+    between: two nodes: both ways between them.
+    period: with `Flap`, which needs it: the time from one cut to the next. Up and down must
+        each last at least 20 ms of real time (µs)
+    down: with `Flap`, which needs it: the time down at the beginning of each period, less than
+        the period (µs)
+    direction: with `LinkTrace`, which needs it: `up` for what the worker sends, `down` for what
+        it receives (up | down)
+    file: with `LinkTrace`, which needs it: the trace's file, in the scenario's folder or below.
+    access_preset: A published profile. It gives both rates and the delay, where these are not
+        written out (cable | dsl | fibre | lte | starlink)
+    rate_up: the node's sending rate (such as "100mbit")
+    rate_down: the node's receiving rate (such as "100mbit")
+    queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
+        rate × time, and at least one batch of a sender (such as "20ms")
+    access_one_way_delay: the time that a packet spends on this link. It is added to the one-way
+        delay of every path from and to the node (such as "25ms")
+    path_preset: A published path. It gives the one-way delay, where that is not written out
+        (such as "dallas-tokyo")
+    one_way_delay: the time from the sender's access link to the receiver's. If absent
+        everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
+    rate: the rate of the path, besides those of both access links. It applies after the delay;
+        its queue has the size of the sender's `queue` (such as "100mbit")
+    jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
+        before it was sent (such as "25ms")
+    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
+        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
+        0.82 (uniform | normal | pareto)
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
+        level, and the other way round (such as "0.1%")
+    loss_burst: loss in bursts, in place of `loss`.
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
+        itself (such as "0.1%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%")
-    corrupt: the share of packets in which one bit is flipped (such as "0.1%")
+    corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
+        (such as "0.1%")
     """
 
     op: str
@@ -458,7 +534,12 @@ class LinkInject(_Fields):
 class Work(_Fields):
     """Spec is the section `work` of a scenario. Times are scenario time in microseconds.
 
-    classes: kinds of workers. A worker in none has the factor 1.
+    steps: how the durations of inner steps vary around the worker's `inner_step_mean`.
+    classes: kinds of workers. A worker is in one class at most; a worker in none has the factor
+        1.
+    noise: slowness that comes and goes, as from neighbours on the same machine.
+    thermal: throttling after a time of work.
+    diurnal: load that follows the time of day.
     """
 
     steps: Optional[Steps] = None
@@ -473,11 +554,13 @@ class Steps(_Fields):
     """Steps says by what distribution the durations of inner steps vary. The mean is the
     worker's inner_step_mean.
 
-    distribution: empty: Uniform (uniform | normal | lognormal | pareto | trace)
-    sigma: the standard deviation over the mean; of LogNormal, that of the logarithm.
-    shape: Pareto's exponent, in place of sigma.
-    file: that of a Trace, relative to the scenario's. Ratios is what it holds, over the mean of
-        it.
+    distribution: the distribution of a step's duration. All keep its mean (uniform | normal |
+        lognormal | pareto | trace, default "uniform")
+    sigma: the standard deviation over the mean or, for `lognormal`, of the logarithm. `normal`,
+        `lognormal` and `pareto` need it, and most take less than the largest value here.
+    shape: for `pareto`, in place of `sigma`: the exponent.
+    file: for `trace`, which needs it: a file beside or below the scenario's. It has durations
+        in any unit, one a line (of CSV the last column). A header and lines with # are skipped.
     """
 
     distribution: Optional[str] = None
@@ -490,9 +573,11 @@ class Steps(_Fields):
 class WorkerClass(_Fields):
     """Class is a kind of workers.
 
-    ids: (such as "0-999")
-    factor: by how much their inner steps take longer.
-    phase: added to that of Diurnal: a class can be a region.
+    name: the name of the class, such as a100. Each class has its own.
+    ids: the workers of the class (such as "0-999")
+    factor: inner steps take this many times as long.
+    phase: A fraction of a day that is added to the phase of `diurnal`, so that a class can be a
+        region (default 0)
     """
 
     name: str
@@ -506,8 +591,9 @@ class Noise(_Fields):
     """Noise is slowness that comes and goes, as neighbours on the same machine do: a Markov
     chain of two states with exponential sojourns, for each worker by itself.
 
-    mean_ok: (µs)
-    mean_slow: (µs)
+    slow_factor: while slow, inner steps take this many times as long.
+    mean_ok: the mean of the exponential time for which a worker has its normal speed (µs)
+    mean_slow: the mean of the exponential time for which a worker is slow (µs)
     """
 
     slow_factor: float
@@ -523,8 +609,9 @@ class Thermal(_Fields):
     under constant load between two thresholds. Time at a barrier counts as load. Workers
     begin anywhere in the cycle.
 
-    heat: (µs)
-    cool: (µs)
+    slow_factor: while throttled, inner steps take this many times as long.
+    heat: the time for which a worker has its normal speed. Waiting counts as load (µs)
+    cool: the time for which a worker is throttled then (µs)
     """
 
     slow_factor: float
@@ -537,8 +624,11 @@ class Diurnal(_Fields):
     """Diurnal is load that follows the time of day: steps take 1 + amplitude·sin(2π(t/period +
     phase)) as long.
 
-    period: (µs)
-    phase: a share of the period.
+    amplitude: inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long,
+        updated a thousand times a day.
+    period: the length of a day (µs)
+    phase: the time of day at which the run begins, as a fraction of a day. The class's phase is
+        added (default 0)
     """
 
     amplitude: float
@@ -550,17 +640,28 @@ class Diurnal(_Fields):
 class Train(_Fields):
     """Spec is the section `train`.
 
-    task: what is trained; empty: Quadratic (quadratic | charlm | program)
-    text: the file that CharLM trains on, relative to the scenario's; empty: the one that comes
-        with the program. Corpus is what it holds.
-    split: how workers share the text; empty: charlm.IID.
-    regions: has regions take most outer steps by themselves; nil: all are of all workers.
-    group_world_size: how many workers are a replica group of torchft's, in the order of their
-        ids: its ranks, each with a part of the parameters. 0: 1.
-    program: the command line. It is run in Dir, the folder of the scenario's file.
-    time_limit: time_limit bounds, in real time, how long the program may take to join, for an
-        inner step, and to hand its parameters over; 0: DefaultTimeLimit (such as "25ms")
-    tokens_per_step: how many tokens an inner step trains on; 0: that is not told.
+    task: what is trained: `quadratic`, a stand-in that costs next to nothing; `charlm`, a
+        language model on the bytes of a text; or `program`, your own trainer (quadratic |
+        charlm | program, default "quadratic")
+    text: for `charlm`: the text, a file beside or below the scenario's. If absent, it is
+        Persuasion by Jane Austen, 466,854 bytes. The last tenth is for validation, and no
+        worker trains on it.
+    split: for `charlm`: how workers share the text. `iid`: every worker draws from the whole
+        text. `contiguous`: each has a part of its own, so their data differ (iid | contiguous,
+        default "iid")
+    model: for `charlm`: the transformer's shape, which sets the number of parameters.
+    inner: for `charlm`: the inner optimiser, AdamW.
+    outer: the outer optimiser, Nesterov momentum, and what a round exchanges.
+    regions: hierarchical outer steps: most rounds average within a region only.
+    group_world_size: workers in a replica group of torchft, in the order of their ids. They are
+        its ranks, each with a part of the stand-in's parameters (default 1)
+    program: for `program`, which needs it: the program and its arguments, without a shell. It
+        is looked for as a shell does, or from the folder of the scenario's file if there is a
+        slash in it. It runs in that folder.
+    time_limit: for `program`: the real time that the program may take to join, for an inner
+        step, and to hand its parameters over (such as "25ms", default "1m0s")
+    tokens_per_step: for `program`: tokens that an inner step trains on, for `tokens_seen` and
+        `time_to_loss`. With 0 these are not reported (default 0)
     """
 
     task: Optional[str] = None
@@ -581,8 +682,11 @@ class Model(_Fields):
     """Model is the shape of CharLM's transformer, and what a step trains on. What is 0 is as
     charlm.Defaults has it.
 
-    context: tokens
-    batch: sequences
+    layers: transformer blocks (default 2)
+    width: values per position (default 64)
+    heads: heads of attention. They divide the width (default 4)
+    context: bytes that a prediction sees at most (default 64)
+    batch: windows of `context` bytes in an inner step (default 8)
     """
 
     layers: Optional[int] = None
@@ -596,7 +700,9 @@ class Model(_Fields):
 class InnerOptimiser(_Fields):
     """Inner is CharLM's inner optimiser, AdamW. What is not given is as charlm.Defaults has it.
 
-    warmup: steps
+    rate: the learning rate (default 0.003)
+    decay: the weight decay, of matrices only (default 0.1)
+    warmup: inner steps over which the rate rises from 0 (default 40)
     """
 
     rate: Optional[float] = None
@@ -608,14 +714,17 @@ class InnerOptimiser(_Fields):
 class OuterOptimiser(_Fields):
     """Outer is the outer optimiser, and what of the parameters a round exchanges.
 
-    rate: rate and momentum are as train.DiLoCo has them if they are not given.
-    fragments: to how many parts the layers are dealt, of which a round exchanges one, in turn;
-        0: one, which is everything.
-    mix: the share of its local parameters that a worker keeps of a fragment when its outer step
-        is there.
-    overlap: for how many inner steps of the next round a reduction has time before they wait
-        for it.
-    correction: what a worker does about outer steps that come a round late: nothing, or Eager.
+    rate: the learning rate of outer steps (default 0.7)
+    momentum: the Nesterov momentum of outer steps, below 1. DiLoCo's 0.7 and 0.9 need a hundred
+        rounds to pay; for short runs take 0.7 and 0.5 (default 0.9)
+    fragments: the number of parts to which the blocks of layers are dealt. A round exchanges
+        one of them, in turn (default 1)
+    mix: the share of its local parameters that a worker keeps of a fragment when the fragment's
+        outer step arrives (default 0)
+    overlap: inner steps of the next round that workers take while a round is reduced. It is at
+        most `inner_steps` (default 0)
+    correction: with `eager`, a worker adds the expected effect of its own contribution under
+        way to outer steps that come a round late. If absent, it does not (eager)
     """
 
     rate: Optional[float] = None
@@ -630,9 +739,9 @@ class OuterOptimiser(_Fields):
 class Regions(_Fields):
     """RegionsSpec is the section train.regions of a scenario.
 
-    every: the number of rounds from one that all regions take part in together to the next; 1:
-        all rounds are such.
-    workers: the workers of each region; nil: the groups of the links are the regions.
+    every: rounds from one in which all regions average together to the next. It divides
+        `target_outer_steps`.
+    workers: the workers of each region. If absent, the groups of `real.links` are the regions.
     """
 
     every: int
@@ -663,14 +772,14 @@ class AdaptiveParameters(_Fields):
     Backup Workers for Parallel Machine Learning (2020). The other members, and members that
     have missed several rounds in a row, get another chance after 2, 4, 8, … rounds.
 
-    quorum: the fraction of the members, in (0, 1], that must have arrived before a round may
-        close without the others: ⌈quorum × members⌉ (default 0.5)
-    z: Z is how many spreads beyond its typical duration a member is waited for. Of healthy
-        members whose logarithms are normal, 0.13 % take longer than 3 (default 3)
-    window: the number of durations that are kept of a member (default 8)
-    gain: by what share there must be more contributions in a time for members to be left out
-        for being slow (default 0.05)
-    prior: the spread that is assumed while there is no history (default 0.3)
+    quorum: the fraction of the members, rounded up, that must have arrived before a round may
+        close without the others (default 0.5)
+    z: spreads to wait beyond a member's typical duration. Of healthy members whose logarithms
+        are normal, 0.13 % take longer than 3 (default 3)
+    window: durations kept of a member (default 8)
+    gain: the least increase in contributions per time, as a fraction, for which slow members
+        are left out (default 0.05)
+    prior: the spread assumed in the first round, without history (default 0.3)
     """
 
     quorum: Optional[float] = None
@@ -687,7 +796,7 @@ class BackupParameters(_Fields):
     Revisiting Distributed Synchronous SGD, 2016, https://arxiv.org/abs/1604.00981). It evicts
     nobody.
 
-    b: B is the number of members that a round need not wait for (default 1)
+    b: members that a round need not wait for (default 1)
     """
 
     b: Optional[int] = None
@@ -698,12 +807,12 @@ class DeadlineParameters(_Fields):
     """FixedDeadline closes every round the same time after it began, with a quorum. It evicts
     nobody.
 
-    after: the time from the beginning of a round to its deadline. 0 takes factor times as long
-        as the median member needed for the first round, which has no deadline then (µs, default
-        0)
-    factor: (default 1.5)
-    quorum: the fraction of the members, in (0, 1], that must have arrived before a round may
-        close without the others: ⌈quorum × members⌉ (default 0.5)
+    after: the time from a round's beginning to its deadline. 0 takes `factor` times the median
+        member's time for the first round, which has no deadline then (µs, default 0)
+    factor: deadlines come after this many times the median member's time for the first round,
+        if `after` is 0 (default 1.5)
+    quorum: the fraction of the members, rounded up, that must have arrived before a round may
+        close without the others (default 0.5)
     """
 
     after: Optional[Union[int, str]] = None
@@ -718,8 +827,10 @@ class QuorumParameters(_Fields):
     in the round before have arrived; else join_timeout after the first arrival, if more than
     half of the members and at least min_replicas have arrived. It evicts nobody.
 
-    min_replicas: (default 1)
-    join_timeout: (µs, default 100000)
+    min_replicas: members that must have arrived, unless they are those of the round before
+        (default 1)
+    join_timeout: the time from the first arrival until the round may close, as in torchft's
+        tests (µs, default 100000)
     """
 
     min_replicas: Optional[int] = None
@@ -734,8 +845,7 @@ class SampleParameters(_Fields):
     fraction is C). There only those that are drawn compute; here everybody does, and who
     arrives in time without having been drawn takes part, too. It evicts nobody.
 
-    fraction: that of the members, in (0, 1], that a round waits for: ⌈fraction × members⌉
-        (default 0.5)
+    fraction: the fraction of the members, rounded up, that a round waits for (default 0.5)
     """
 
     fraction: Optional[float] = None
@@ -747,19 +857,19 @@ class StragglerParameters(_Fields):
     K·MAD) after its first arrival; median and MAD are taken over the arrival offsets in the
     window.
 
-    quorum: the fraction of the members, in (0, 1], that must have arrived before a round may
-        close without the others: ⌈quorum × members⌉ (default 0.75)
-    k: K is the number of median absolute deviations of tolerance. Raising it waits longer for
-        workers whose times vary (default 3)
-    window: the number of arrival offsets to look back on. Rounds are kept or forgotten whole,
-        because the last offsets of a round are its slowest (default 32)
-    min_history: the number of closed rounds before the first deadline (default 1)
+    quorum: the fraction of the members, rounded up, that must have arrived before a round may
+        close without the others (default 0.75)
+    k: median absolute deviations of tolerance. Raising it waits longer for workers whose times
+        vary (default 3)
+    window: arrival offsets to look back on. Rounds are kept or forgotten whole, because the
+        last offsets of a round are its slowest. The last round is always kept (default 32)
+    min_history: closed rounds before the first deadline (default 1)
     min_slack: the least time between the first arrival and the deadline (µs, default 1)
-    sideline_limit: the number of consecutive rounds a member may miss; the next one evicts it
-        (default 2)
-    finish_steps: finish_steps lets a sidelined member finish the inner steps of the round that
-        went on without it before it catches up. Else it drops them when the next round begins.
-        That round gets nothing of them either way (default false)
+    sideline_limit: rounds in a row that a member may miss; the next one evicts it. The rounds
+        of a joiner's first fetch do not count (default 2)
+    finish_steps: A sidelined member finishes its inner steps before it catches up. Without it,
+        the member drops them when the next round begins. The missed round does not use them
+        either way (default false)
     """
 
     quorum: Optional[float] = None
@@ -776,24 +886,24 @@ class TorchftParameters(_Fields):
     """Policy are the parameters, of the lighthouse and of the managers. Times are in
     microseconds; one that is 0 is to the heartbeat timeout as torchft's is.
 
-    min_replicas: how many workers a quorum needs, and an outer step to count. Only more than
-        half of all workers guarantee that there is one quorum at a time (default 1)
-    join_timeout: how long those that ask for a quorum wait for others that live, from the first
-        that asks. 0: 2 heartbeat timeouts (µs, default 0)
-    heartbeat_timeout: the silence after which a worker does not live, at least two heartbeat
-        periods. 0: that after which other policies evict it (µs, default 0)
-    quorum_timeout: how long a worker waits for a quorum before it dies. 0: 12 heartbeat
-        timeouts (µs, default 0)
-    timeout: how long after its quorum an outer step has failed. 0: 12 heartbeat timeouts (µs,
-        default 0)
-    quorum_retries: how often a worker repeats a request that was lost with a lighthouse that
-        forgets. Then it waits for quorum_timeout, and dies (default 0)
-    max_retries: how many failed commits in a row a group survives: it dies of one more. 0: any
-        number (default 0)
-    restarts: how often a group that died of quorum_timeout or max_retries is started again
-        (default 0)
-    shrink_until: how many outer steps have to be committed before those that contribute let in
-        others than those of the last quorum (shrink_only) (default 0)
+    min_replicas: workers, or replica groups, that a quorum needs, and an outer step to count.
+        Only more than half of them guarantee that there is one quorum at a time (default 1)
+    join_timeout: the time to wait for other live workers, from the first request for a quorum.
+        0 takes 2 heartbeat timeouts, as in torchft's README (µs, default 0)
+    heartbeat_timeout: silence that counts as death, at least 2 `heartbeat_period`. 0 takes
+        `heartbeat_period` × `heartbeat_miss_threshold` (µs, default 0)
+    quorum_timeout: the time that a worker waits for a quorum before it dies. 0 takes 12
+        heartbeat timeouts (µs, default 0)
+    timeout: the time from a quorum until its outer step fails. 0 takes 12 heartbeat timeouts
+        (µs, default 0)
+    quorum_retries: repeats of a request that was lost with a lighthouse that forgets. Then the
+        worker waits for `quorum_timeout`, and dies (default 0)
+    max_retries: failed commits in a row that a group survives; it dies of one more
+        (`reduce_failed`). 0 is any number, torchft's default. torchft's own 0, none, is not
+        available (default 0)
+    restarts: restarts of a group that died of `quorum_timeout` or `max_retries` (default 0)
+    shrink_until: outer steps for which contributors ask with `shrink_only`: they let in no
+        others than those of the last quorum (default 0)
     """
 
     min_replicas: Optional[int] = None
@@ -812,17 +922,31 @@ class ScenarioFields(_Fields):
     """Scenario is one run: the workers, what happens to them, and the rules. Times are scenario
     time in microseconds, or have a unit, such as 30ms.
 
-    name: name is, where the file has none, the file's base name without its ending.
-    horizon: (µs)
-    heartbeat_period: A member silent for heartbeat_period × heartbeat_miss_threshold is evicted
+    name: the name of the scenario, without a slash. Records and reports are named after it. If
+        absent, it is the file's name without its ending.
+    description: one line that says what the scenario shows. `testbed list` prints it.
+    seed: the seed fixes the variation of inner steps, the initial model, the data of each
+        worker, and the links' loss and jitter.
+    workers: the workers of the run. Entries with `ids` stand for many workers.
+    injects: faults and changes that happen to workers and to the coordinator.
+    inner_steps: inner steps that each worker takes per round.
+    target_outer_steps: rounds, and so outer steps, until the run is complete.
+    horizon: the time at which an incomplete run ends. Joins and injects after it are refused
         (µs)
-    base_latency: the one-way latency of a message (µs)
-    bandwidth_bpus: in bytes per microsecond, or a rate such as 1gbit (B/µs, such as "1gbit")
-    state_bytes: the size of the outer state in bytes, or a size such as 64MiB (B, such as
-        "64MiB")
-    work: says how long inner steps take beyond what workers say. If it is nil they vary by
-        InnerStepJitter alone.
-    train: says what is trained. If it is nil that is a stand-in.
+    heartbeat_period: workers send a heartbeat to the coordinator once in this time (µs)
+    heartbeat_miss_threshold: A member silent for `heartbeat_period` ×
+        `heartbeat_miss_threshold` is evicted.
+    base_latency: the one-way latency of a message. On a real network it is, times `time_scale`,
+        the one-way delay of paths without one in `real.links` (µs)
+    bandwidth_bpus: the bandwidth of transfers in the simulator, in bytes per microsecond or as
+        a rate such as 1gbit. Real runs ignore it (B/µs, such as "1gbit")
+    state_bytes: the size of the outer state in the simulator, in bytes or as a size such as
+        64MiB. Real runs ignore it (B, such as "64MiB")
+    policy: when a round closes, who may come back, and when joiners contribute. Each policy has
+        a section of its name with its parameters.
+    real: how the scenario is played on a real network.
+    work: how long inner steps take. Without it they vary by `inner_step_jitter` alone.
+    train: what the workers train. Without it, they train the stand-in `quadratic`.
     """
 
     seed: int
