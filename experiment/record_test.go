@@ -118,6 +118,29 @@ var damages = []damage{
 	{"another verdict", record.FidelityFile, replaced(`"verdict": "`, `"verdict": "in`), false},
 }
 
+// TestARunMayBeWorseThanItsEmulation, as one is in which a healthy worker was taken for
+// dead, but not better.
+func TestARunMayBeWorseThanItsEmulation(t *testing.T) {
+	for _, test := range []struct {
+		run, emulation string
+		whole          bool
+	}{{"suspect", "valid", true}, {"invalid", "suspect", true}, {"valid", "suspect", false}, {"suspect", "invalid", false}} {
+		d := keptRun(t, "../report/testdata/compare/real-baseline", false)
+		for file, verdict := range map[string]string{record.SummaryFile: test.run, record.FidelityFile: test.emulation} {
+			text, err := os.ReadFile(d.Path(file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.WriteFile(file, replaced(`"verdict": "valid"`, `"verdict": "`+verdict+`"`)(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := runs.Read(string(d)); (err == nil) != test.whole {
+			t.Errorf("the run is %s, and its emulation was %s: %v", test.run, test.emulation, err)
+		}
+	}
+}
+
 // TestRecordsAreHeldAgainstThemselves: every reader refuses a record that is not as the run
 // left it, also that of an earlier version, as far as that shows.
 func TestRecordsAreHeldAgainstThemselves(t *testing.T) {

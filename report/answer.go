@@ -120,9 +120,8 @@ func (c *Comparison) trustAnswer(world string) string {
 		return "Simulated only." + chance(seeds, c.in(world))
 	}
 	worst, why := fidelity.Valid, ""
-	rank := map[fidelity.Level]int{fidelity.Valid: 0, fidelity.Suspect: 1, fidelity.Invalid: 2}
 	tell := func(level fidelity.Level, sum record.Summary, reason string) {
-		if why == "" || rank[level] > rank[worst] {
+		if why == "" || level.Severity() > worst.Severity() {
 			worst, why = level, fmt.Sprintf("%s with seed %d: %s", sum.Policy, sum.Seed, reason)
 		}
 	}

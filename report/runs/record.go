@@ -189,7 +189,8 @@ func readRun(dir string) (Run, error) {
 	if err := readJSON(d, record.FidelityFile, &note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return run, err
 	}
-	if note.Verdict != "" && run.Fidelity.Verdict != fidelity.Invalid && run.Fidelity.Verdict != note.Verdict {
+	// The run as a whole may be worse than the emulation was, never better.
+	if run.Fidelity.Verdict.Severity() < note.Verdict.Severity() {
 		return run, fmt.Errorf("%s says that the emulation was %s, and %s says %s; take the record from where it is whole",
 			d.Path(record.SummaryFile), run.Fidelity.Verdict, record.FidelityFile, note.Verdict)
 	}

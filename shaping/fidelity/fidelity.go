@@ -20,6 +20,18 @@ const (
 	Invalid Level = "invalid" // they say more about this machine than about the plan
 )
 
+// Severity orders levels: it is 0 for Valid or none, 1 for Suspect and 2 for others.
+func (l Level) Severity() int {
+	switch l {
+	case Valid, "":
+		return 0
+	case Suspect:
+		return 1
+	default:
+		return 2
+	}
+}
+
 // Verdict is a level with the numbers that led to it; a valid one has no
 // reasons.
 type Verdict struct {
