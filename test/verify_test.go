@@ -200,29 +200,14 @@ func TestMeasuredOverloadedRunIsInvalid(t *testing.T) {
 func TestMeasuredVerifyKnowsItsLanguage(t *testing.T) {
 	testenv.MeasuredParallel(t)
 	needSandbox(t)
-	for name, text := range map[string]string{
-		"paths": `
-  links:
-    default: {rate_up: 10mbit, rate_down: 10mbit, one_way_delay: 20ms, queue: 100ms}
-    pairs:
-      - {from: w0, to: w1, corrupt: 100%}
-      - {from: w1, to: w0, duplicate: 100%}
-      - {from: w0, to: w2, reorder: 100%}
-      - {from: w2, to: w0, loss: 50%, duplicate: 100%}
-      - {from: w1, to: w2, loss: 100%}
-      - {from: w2, to: w1, loss: 99%}
-      - {from: w0, to: coordinator, corrupt: 30%, duplicate: 20%, reorder: 10%, loss: 5%}
-      - {from: coordinator, to: w0, loss_burst: {enter: 3%, leave: 30%, loss_inside: 90%}}
-      - {from: w1, to: coordinator, jitter: 20ms}
-`,
-		"a slow link": `
-  links: {default: {rate_up: 64kbit, rate_down: 64kbit, one_way_delay: 20ms, queue: 3s}}
-`,
-	} {
+	for name, text := range testenv.Extremes {
 		for _, backend := range []string{network.LinksUser, network.LinksHTB, network.LinksNetem} {
 			t.Run(name+" on "+backend, func(t *testing.T) {
 				t.Parallel()
-				file := links(t, text)
+				file := filepath.Join(t.TempDir(), "extremes.yaml")
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
 				testenv.Measure(t, func() func(testenv.Machine) error {
 					r := testbed(t, "verify", file, "--json", "--links", backend)
 					if backend == network.LinksNetem && r.code == exitUnsupported {

@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"testbed/emulation"
+	"testbed/internal/testenv"
 	"testbed/record"
+	"testbed/shaping/probe"
 )
 
 // commandFile is where the guest has the command under test.
@@ -127,6 +129,34 @@ func TestCommandRun(t *testing.T) {
 				t.Errorf("links %q; nothing says %q", sum.Links, c.says)
 			}
 			t.Logf("fidelity %s %q", sum.Fidelity.Verdict, sum.Fidelity.Reasons)
+		})
+	}
+}
+
+// TestCommandVerifyExtremes: netem keeps every property at its extremes, too, but for
+// duplicates, which it does not make beside other queues.
+func TestCommandVerifyExtremes(t *testing.T) {
+	onlyInGuest(t)
+	for name, text := range testenv.Extremes {
+		t.Run(name, func(t *testing.T) {
+			text = strings.NewReplacer("to: w0, duplicate: 100%", "to: w0, loss: 5%", ", duplicate: 100%", "", ", duplicate: 20%", "").Replace(text)
+			file := filepath.Join(t.TempDir(), "extremes.yaml")
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			out, _, err := testbedFor(t, 2*time.Minute, "verify", file, "--links", "netem", "--json")
+			var report probe.Report
+			if jsonErr := json.Unmarshal([]byte(out), &report); jsonErr != nil || len(report.Pairs) == 0 {
+				t.Fatalf("%v, %v\n%s", err, jsonErr, out)
+			}
+			for _, p := range report.Pairs {
+				names, all := p.Properties()
+				for k, q := range all {
+					if !q.OK {
+						t.Errorf("%s to %s: %s %v", p.From, p.To, names[k], q)
+					}
+				}
+			}
 		})
 	}
 }
