@@ -87,7 +87,7 @@ real:
   time_scale: 300
   parameters: 20000
   links:
-    default: {rate_up: 10mbit, rate_down: 10mbit, one_way_delay: 10ms, loss: 0.5%}
+    default: {rate_up: 10mbit, rate_down: 10mbit, one_way_delay: 10ms, loss: 4%}
     pairs:
       - {from: w0, to: w1, one_way_delay: 25ms, loss: 1%}
   injects:
@@ -128,7 +128,10 @@ func TestCommandRun(t *testing.T) {
 			if sum.Links != "netem" || !strings.Contains(progress, c.says) {
 				t.Errorf("links %q; nothing says %q", sum.Links, c.says)
 			}
-			t.Logf("fidelity %s %q", sum.Fidelity.Verdict, sum.Fidelity.Reasons)
+			if len(sum.PlannedDrops) == 0 {
+				t.Error("4 % of the packets are lost as planned, and none is counted")
+			}
+			t.Logf("planned drops %+v; fidelity %s %q", sum.PlannedDrops, sum.Fidelity.Verdict, sum.Fidelity.Reasons)
 		})
 	}
 }
