@@ -23,8 +23,12 @@ func (d LinkDrops) String() string {
 		where   string
 	}{{d.Up, "beyond the queue of rate_up"}, {d.Down, "beyond the queue of rate_down"}, {d.Path, "on paths to others"}} {
 		if part.packets > 0 {
-			parts = append(parts, fmt.Sprintf("%d packets %s", part.packets, part.where))
+			noun := "packets"
+			if part.packets == 1 {
+				noun = "packet"
+			}
+			parts = append(parts, fmt.Sprintf("%d %s %s", part.packets, noun, part.where))
 		}
 	}
-	return fmt.Sprintf("%s: links dropped as planned %s", d.Node, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s: dropped by links as planned: %s", d.Node, strings.Join(parts, ", "))
 }
