@@ -272,7 +272,7 @@ for k in range(1000):
     if k % 20 == 0: time.sleep(0.005)
 time.sleep(0.5)
 `)
-		if r.code != 0 || !strings.Contains(r.stderr, " packets beyond the queue of rate_down") || !strings.Contains(r.stderr, "testbed: w0: dropped by links as planned ") {
+		if r.code != 0 || !strings.Contains(r.stderr, " packets beyond the queue of rate_down") || !strings.Contains(r.stderr, "testbed: w0: dropped by links as planned: ") {
 			t.Errorf("%s: exit code %d\n%s", backend, r.code, r.stderr)
 		}
 		var record struct {
