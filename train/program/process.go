@@ -489,7 +489,7 @@ func (p *process) remove() {
 
 // killGroup ends what the process, which has just ended, has started.
 func (p *process) killGroup() {
-	if p.cfg.OwnGroup {
+	if p.command.SysProcAttr.Setpgid { // p.cfg may be that of the next run by now
 		_ = unix.Kill(-p.command.Process.Pid, unix.SIGKILL) // there may be nothing
 	}
 }
