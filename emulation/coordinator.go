@@ -72,7 +72,7 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	case p.over || !p.clock.running() || child.Failure != "" || c.deaths == maxDeaths:
 		again := ""
 		if c.deaths > 0 {
-			again = fmt.Sprintf(", after %d others that it was replaced for", c.deaths)
+			again = fmt.Sprintf(", after %d earlier failures and restarts", c.deaths)
 		}
 		did := "died during the run"
 		if child.Failure != "" {

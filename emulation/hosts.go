@@ -22,7 +22,7 @@ import (
 // checkHosts reports an option that does not go over several hosts.
 func checkHosts(o *Options) error {
 	if o.Hosts == nil {
-		return errs.Usagef("--place says on which of several hosts nodes are; give --hosts, too")
+		return errs.Usagef("--place assigns nodes to several hosts; add --hosts")
 	}
 	if err := cluster.CheckLinks(o.Links); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (p *player) connectHosts() (err error) {
 	p.hosts.OnSample = func(host string, raw json.RawMessage) error {
 		var s monitor.Sample
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("reading what the host %s has seen: %w", host, err)
+			return fmt.Errorf("reading the measurements of host %s: %w", host, err)
 		}
 		p.monitor.Remote(host, s)
 		p.queues.Enter(s.Queues, s.QueuesLost, p.hosts.ClockOffset(host))

@@ -332,7 +332,7 @@ func (p *player) begin(e *record.Event) {
 			if p.over {
 				return nil
 			}
-			return fmt.Errorf("the coordinator has not ended the run at its horizon, %d µs, nor for %v after; see %s", horizon, p.patient(network.StartupPatience), p.s.Log(policy.CoordinatorNode))
+			return fmt.Errorf("the coordinator did not end the run at the horizon of %d µs, nor within %v after the horizon; see %s", horizon, p.patient(network.StartupPatience), p.s.Log(policy.CoordinatorNode))
 		})
 	})
 }
@@ -371,7 +371,7 @@ func (p *player) finish() error {
 		return err
 	}
 	if lost > 0 {
-		p.s.Tell("%s is full: %d later changes of queues are not in it", record.QueuesFile, lost)
+		p.s.Tell("%s reached its size limit: %d later queue changes were not recorded", record.QueuesFile, lost)
 	}
 	if err := p.s.Dir.WriteJSON(record.FidelityFile, note); err != nil {
 		return err
@@ -382,7 +382,7 @@ func (p *player) finish() error {
 	}
 	p.keeping.Wait()
 	if err := p.keepModel(); err != nil {
-		p.s.Tell("the model is not kept: %v", err)
+		p.s.Tell("the trained model could not be saved: %v", err)
 	}
 	return nil // the user's process tidies the run directory, when all others are gone
 }

@@ -99,7 +99,7 @@ func TestCoordinatorEnded(t *testing.T) {
 		"at the end, with an error":   {running | over, "disk full", 0, "gave up: disk full", false, false},
 		"killed by an inject":         {running | asked, "", 0, "", true, false},
 		"of itself":                   {running, "", 0, "", true, true},
-		"of itself too often":         {running, "", maxDeaths, "after 3 others that it was replaced for", false, false},
+		"of itself too often":         {running, "", maxDeaths, "after 3 earlier failures and restarts", false, false},
 		"gave up for a reason":        {running, "bad journal", 0, "bad journal", false, false},
 		"before the run":              {0, "", 0, "died during the run: signal: killed", false, false},
 		"killed, and had an error to": {running | asked, "interrupted", 0, "", true, false},
@@ -163,7 +163,7 @@ func TestWorkerEnded(t *testing.T) {
 	if got := strings.Fields(dead.String()); !slices.Equal(got, []string{"0", "1", "2"}) {
 		t.Errorf("the coordinator is told that %q are dead", got)
 	}
-	if err := end("w3"); err == nil || !strings.Contains(err.Error(), "none is left to begin") {
+	if err := end("w3"); err == nil || !strings.Contains(err.Error(), "no worker is left to start the run") {
 		t.Errorf("the last one before the run: %v", err)
 	}
 	p, notes = newPlayer(t, "homogeneous")

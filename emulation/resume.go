@@ -118,11 +118,11 @@ type asked struct {
 func (r *recorder) begin() error {
 	text, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, askedFile)))
 	if err != nil {
-		return fmt.Errorf("it was killed before it began, and does not say what it was; run the scenario again: %w", err)
+		return fmt.Errorf("the run was killed before any worker joined, and its settings cannot be read; run the scenario again: %w", err)
 	}
 	var was asked
 	if err := json.Unmarshal(text, &was); err != nil {
-		return fmt.Errorf("it was killed before it began, and %s does not say what it was; run the scenario again: %w", askedFile, err)
+		return fmt.Errorf("the run was killed before any worker joined, and %s cannot be parsed; run the scenario again: %w", askedFile, err)
 	}
 	for _, name := range []string{record.EventsFile, filepath.Join(resumeDir, journalFile)} {
 		if err := os.Remove(r.dir.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary
 		r.options.Links = r.spec.Links
 		err = checkHosts(&r.options)
 		if l := r.spec.Links; l != network.LinksUser {
-			err = errs.Usagef("it has %s links, which cannot go over several hosts; leave --hosts out", l)
+			err = errs.Usagef("the run uses %s links, which work on one host only; resume it without --hosts", l)
 		}
 		if err != nil {
 			lock.Close()
@@ -254,7 +254,7 @@ func (r *recorder) reopenRecord() ([]record.Event, error) {
 		return nil, err
 	}
 	if changed := began.Trainer.Changed(); len(changed) > 0 {
-		return nil, fmt.Errorf("the program that trains has changed since the run began: %s; put back what it was, or run the scenario again", strings.Join(changed, ", "))
+		return nil, fmt.Errorf("the trainer has changed since the run began: %s; restore the old version, or run the scenario again", strings.Join(changed, ", "))
 	}
 	events, err := r.dir.ReadEvents()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -408,7 +408,7 @@ func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
 	case c.Stateless:
 		return c, errors.New("it holds no state")
 	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Parameters:
-		return c, fmt.Errorf("it is of outer step %d and %d parameters, not %d and %d", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
+		return c, fmt.Errorf("it holds outer step %d with %d parameters, but the run expects step %d with %d parameters", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
 	}
 	return c, nil
 }

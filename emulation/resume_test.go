@@ -21,7 +21,7 @@ func TestAChangedRecordIsNotResumed(t *testing.T) {
 	}{
 		{"nothing", record.EventsFile, bytes.Clone, ""},
 		{"half a last line", record.EventsFile, func(text []byte) []byte { return append(text, `{"t_us":1,"ty`...) }, ""},
-		{"no events", record.EventsFile, func([]byte) []byte { return nil }, "killed before it began"},
+		{"no events", record.EventsFile, func([]byte) []byte { return nil }, "killed before any worker joined"},
 		{"the record twice", record.EventsFile, func(text []byte) []byte { return append(bytes.Clone(text), text...) }, "line"},
 		{"a line twice", record.EventsFile, func(text []byte) []byte {
 			last := bytes.LastIndexByte(text[:len(text)-1], '\n') + 1

@@ -184,7 +184,7 @@ var inOrder = sandbox.Status{}.String()
 func (p *player) workerEnded(w *worker, reason string) error {
 	switch {
 	case !p.clock.running() && !p.anyFirst():
-		return fmt.Errorf("worker %s died during start-up, and none is left to begin: %s; see %s", w.name, reason, p.s.Log(w.name))
+		return fmt.Errorf("worker %s died during start-up, and no worker is left to start the run: %s; see %s", w.name, reason, p.s.Log(w.name))
 	case !p.over && !w.excused && reason != inOrder || p.trainerFailed(w):
 		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
 		p.monitor.Failed(line)

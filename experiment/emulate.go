@@ -51,7 +51,7 @@ func Emulate(ctx context.Context, o Emulation) (*emulated.Result, error) {
 	switch {
 	case failed == nil || isInvalid(failed):
 	case c != nil:
-		return nil, fmt.Errorf("%w; what there is of the record is in %s", failed, c.Dir)
+		return nil, fmt.Errorf("%w; the partial record is in %s", failed, c.Dir)
 	default:
 		return nil, failed
 	}

@@ -475,10 +475,10 @@ func TestSweep(t *testing.T) {
 	if err := os.WriteFile(table, append(text, last...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sweep.Read(r.Dir); err == nil || !strings.Contains(err.Error(), "is there in line 4 already") {
+	if _, err := sweep.Read(r.Dir); err == nil || !strings.Contains(err.Error(), "is already in line 4") {
 		t.Errorf("a table with a row twice is read: %v", err)
 	}
-	if _, err := experiment.Sweep(t.Context(), p, o); err == nil || !strings.Contains(err.Error(), "is there before") {
+	if _, err := experiment.Sweep(t.Context(), p, o); err == nil || !strings.Contains(err.Error(), "is already in an earlier line") {
 		t.Errorf("a table with a row twice is gone on with: %v", err)
 	}
 

@@ -37,7 +37,7 @@ type trainers struct {
 func newTrainers() (*trainers, error) {
 	dir, lock, err := scratch()
 	if err != nil {
-		return nil, fmt.Errorf("making a folder for what the program says: %w", err)
+		return nil, fmt.Errorf("creating a folder for the program's output: %w", err)
 	}
 	t := &trainers{dir: dir, lock: lock, warm: &program.Warm{}}
 	if err := python.Write(filepath.Join(dir, "python")); err != nil {

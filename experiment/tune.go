@@ -128,7 +128,7 @@ func (t *Tuned) check(s *search, tried []tune.Point) error {
 	t.Front = tune.Front(slices.Concat(t.Defaults, again))
 	t.Chosen = specs(tune.Choose(t.Front, s.Best))
 	if len(t.Chosen) == 0 {
-		return fmt.Errorf("tuning %s: no run came to its end within the horizon", t.Scenario)
+		return fmt.Errorf("tuning %s: no run reached its last outer step within the horizon; raise horizon", t.Scenario)
 	}
 	return nil
 }

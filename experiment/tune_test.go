@@ -97,7 +97,7 @@ func TestTuneFails(t *testing.T) {
 	o.Simulate = func(*scenarios.Scenario, string, func(record.Event)) (record.Summary, error) {
 		return record.Summary{Work: &record.Work{}}, nil
 	}
-	if _, err := experiment.Tune(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no run came to its end") {
+	if _, err := experiment.Tune(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no run reached its last outer step") {
 		t.Errorf("runs that do not end: %v", err)
 	}
 	var f fake

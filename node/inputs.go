@@ -60,7 +60,7 @@ func (c *coordinator) replay(e entry) error {
 		then = string(e.Decided)
 	}
 	if now != then {
-		return fmt.Errorf("the policy decides something else than it did when the journal was written: now %s, then %s; a program must answer from what it is told alone, without a clock or randomness of its own", now, then)
+		return fmt.Errorf("on replay the policy decided %s, but the journal has %s; a policy must depend only on its inputs, never on a clock or randomness", now, then)
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func TestProgramThatDecidesAnew(t *testing.T) {
 		w := slowed(t, s)
 		_, events := w.play(spec, time.Minute)
 		failed := strings.Join(w.failed, "\n")
-		if !strings.Contains(failed, "the policy decides something else than it did when the journal was written: now [{") || !strings.Contains(failed, `"type":"round_close","round":1`) {
+		if !strings.Contains(failed, "on replay the policy decided [{") || !strings.Contains(failed, `"type":"round_close","round":1`) {
 			t.Errorf("failed with %s", failed)
 		}
 		if last := events[len(events)-1]; last.Type == record.RunEnd {

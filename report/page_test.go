@@ -561,7 +561,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			return []string{dir}
 		}, "x/events.jsonl: its format has version 9, and this program knows 1; use a newer one"},
 		{"no scenario", func() []string { return []string{filepath.Join(recordedAt, "sim-straggler")} },
-			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json, as run and compare leave it"},
+			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json; name a directory that run or compare wrote"},
 		{"two scenarios", func() []string {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "inner_steps: 2", "inner_steps: 3", 1), dir, "scenario.yaml")

@@ -156,7 +156,7 @@ real: {time_scale: 1000, injects: [{op: Cut, from: w0, to: w1, at: 1ms, until: 2
 
 func TestUnitsThatLoseOrHaveTwoMeanings(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
-		{"lossy", "horizon: 5000000", "horizon: 1.5us", `bad.yaml:9: horizon: "1.5us" is 1.5 µs, and only whole ones are counted; write 1us or 2us`},
+		{"lossy", "horizon: 5000000", "horizon: 1.5us", `bad.yaml:9: horizon: "1.5us" is 1.5 µs, but the field needs a whole number; write 1us or 2us`},
 		{"minutes or hours", "horizon: 5000000", "horizon: '1:30'", `bad.yaml:9: horizon: "1:30" can be read in two ways; write 1h30m or 1m30s`},
 		{"minutes or millions", "horizon: 5000000", "horizon: 5M", `bad.yaml:9: horizon: "5M" can be read in two ways; write 5m for minutes, or the number of µs in digits for millions`},
 		{"no time", "horizon: 5000000", "horizon: 5MB", `bad.yaml:9: horizon: "5MB" has the unit MB, which is none of a time; write for example 30ms, 1.5s or 2m`},
@@ -164,7 +164,7 @@ func TestUnitsThatLoseOrHaveTwoMeanings(t *testing.T) {
 		{"too long", "horizon: 5000000", "horizon: 99999999999999999h", `bad.yaml:9: horizon: is 359999999999999996400000000, too large to be meant`},
 		{"a count", "inner_steps: 2", "inner_steps: 2ms", `bad.yaml:7: inner_steps: "2ms" is not a whole number`},
 		{"powers of 1000 or 1024", "state_bytes: 100", "state_bytes: 100mb", `bad.yaml:14: state_bytes: "100mb" can be read in two ways; write 100MB for powers of 1000, or 100MiB for powers of 1024`},
-		{"a rate that is not whole", "bandwidth_bpus: 10", "bandwidth_bpus: 100mbit", `bad.yaml:13: bandwidth_bpus: "100mbit" is 12.5 B/µs, and only whole ones are counted; write 12 (96mbit) or 13 (104mbit)`},
+		{"a rate that is not whole", "bandwidth_bpus: 10", "bandwidth_bpus: 100mbit", `bad.yaml:13: bandwidth_bpus: "100mbit" is 12.5 B/µs, but the field needs a whole number; write 12 (96mbit) or 13 (104mbit)`},
 		{"bits or bytes", "bandwidth_bpus: 10", "bandwidth_bpus: 80Mbps", `bad.yaml:13: bandwidth_bpus: rate "80Mbps" can be read in two ways: write 80mbit for bits per second, or 80mbps for bytes per second, as tc does`},
 	} {
 		t.Run(c.name, func(t *testing.T) { check(t, strings.Replace(valid, c.old, c.new, 1), c.want) })

@@ -57,7 +57,7 @@ func plainNumber(text, unit string, whole bool) (string, error) {
 	}
 	count := float64(rate) / bits
 	if below := math.Floor(count); whole && below != count {
-		return "", fmt.Errorf("%q is %v %s, and only whole ones are counted; write %v (%v) or %v (%v)", text, count, unit,
+		return "", fmt.Errorf("%q is %v %s, but the field needs a whole number; write %v (%v) or %v (%v)", text, count, unit,
 			below, rateOf(below*bits), below+1, rateOf((below+1)*bits))
 	}
 	return strconv.FormatFloat(count, 'f', -1, 64), nil

@@ -331,7 +331,7 @@ func (l *lab) loses(t *testing.T, victim int, moment time.Duration) {
 			t.Errorf("host %d ended with exit code %d after the death of %d\n%s", k, code, victim, &p.stderr)
 		}
 	}
-	if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has given no sign of life", victim)) {
+	if text := all[0].stderr.String(); victim > 0 && !strings.Contains(text, fmt.Sprintf("h%d has not responded", victim)) {
 		t.Errorf("the leader does not name host %d:\n%s", victim, text)
 	}
 	t.Logf("host %d was killed, and %v later the run had ended everywhere", victim, time.Since(killed).Round(time.Millisecond))

@@ -172,7 +172,7 @@ func TestMeasuredNetOverHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = all[0].Wait(), all[1].Wait() // the exit code says it
-	if code, text := all[0].ProcessState.ExitCode(), all[0].stderr.String(); code != exitInvalid || !strings.Contains(text, "the host h1 has given no sign of life") {
+	if code, text := all[0].ProcessState.ExitCode(), all[0].stderr.String(); code != exitInvalid || !strings.Contains(text, "the host h1 has not responded") {
 		t.Errorf("exit code %d after the death of a host, stderr %q", code, text)
 	}
 	expectNothing(t, t.Name(), before)

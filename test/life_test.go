@@ -153,8 +153,8 @@ func TestMeasuredEveryRunEnds(t *testing.T) {
 	needSandbox(t)
 	ways := halts(t)
 	for name, says := range map[string]string{
-		"sandbox": "the sandbox's init (testbed: sandbox) has said nothing for", "router": "the process of router (testbed: router) has said nothing for",
-		"coordinator": "the process of coordinator (testbed: coordinator) has said nothing for",
+		"sandbox": "the sandbox's init (testbed: sandbox) has not responded for", "router": "the process of router (testbed: router) has not responded for",
+		"coordinator": "the process of coordinator (testbed: coordinator) has not responded for",
 	} {
 		for how, stop := range ways {
 			t.Run(how+"/"+name, func(t *testing.T) {

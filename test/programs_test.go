@@ -61,7 +61,7 @@ func TestScenarioOnStandardInput(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"net -":                               "a shell reads standard input",
+		"net -":                               "would both read standard input",
 		"manifests --image x --hosts 2 run -": "name a file",
 	} {
 		r := fed(t, small, strings.Fields(args)...)

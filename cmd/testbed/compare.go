@@ -89,7 +89,7 @@ backends do not agree.`,
 		c, failed := experiment.Compare(cmd.Context(), o)
 		if failed != nil && !invalid(failed) {
 			if c != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "what there is of the record is in %s\n", c.Dir)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", c.Dir)
 			}
 			return failed
 		}
@@ -112,11 +112,11 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 	case !slices.Contains(worldNames, f.world):
 		return o, errs.Usagef("--world %s: choose sim, real or both", f.world)
 	case f.world == record.Sim && (cmd.Flags().Changed("links") || f.qlog):
-		return o, errs.Usagef("--links and --qlog are of real runs; leave them out, or --world sim")
+		return o, errs.Usagef("--links and --qlog apply to real runs only; remove them, or choose --world both")
 	case !validLoss(f.loss):
 		return o, wrongLoss(f.loss)
 	case f.world == record.Real && f.calibrated != "":
-		return o, errs.Usagef("--calibration is of the simulator; leave it out, or --world real")
+		return o, errs.Usagef("--calibration applies to the simulator only; remove it, or choose --world both")
 	}
 	o = experiment.Comparison{Target: f.loss, Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
 	if err := experiment.CheckLinks(o.Backends...); err != nil {

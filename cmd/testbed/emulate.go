@@ -40,7 +40,7 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	if !f.wanted {
 		for _, name := range []string{"links", "world", "repeat", "seed", "out"} {
 			if cmd.Flags().Changed(name) {
-				return errs.Usagef("--%s is for --emulate; add that, or leave it out", name)
+				return errs.Usagef("--%s applies only with --emulate; add --emulate", name)
 			}
 		}
 		return nil
@@ -51,7 +51,7 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	case !slices.Contains([]string{record.Sim, worldNames[0]}, f.world):
 		return errs.Usagef("--world %s: choose sim or both", f.world)
 	case f.world == record.Sim && cmd.Flags().Changed("links"):
-		return errs.Usagef("--links is of real runs; leave it out, or --world sim")
+		return errs.Usagef("--links applies to real runs only; remove it, or choose --world both")
 	}
 	return experiment.CheckLinks(f.links)
 }

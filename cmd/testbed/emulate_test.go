@@ -36,12 +36,12 @@ func TestEmulateSaysWhatIsWrong(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"--seed is for --emulate; add that, or leave it out", []string{"--seed", "3"}},
+		{"--seed applies only with --emulate; add --emulate", []string{"--seed", "3"}},
 		{"--emulate needs one run, and shows all variants", []string{"--emulate", "--variant", "page"}},
 		{"--emulate needs one run", []string{"--emulate", "--sweep", "mfu=0.3"}},
 		{"--repeat 0 must be at least 1", []string{"--emulate", "--repeat", "0"}},
 		{"--world real: choose sim or both", []string{"--emulate", "--world", "real"}},
-		{"--links is of real runs", []string{"--emulate", "--world", "sim", "--links", "user"}},
+		{"--links applies to real runs only", []string{"--emulate", "--world", "sim", "--links", "user"}},
 		{"--emulate: numNodes: is 1; one node syncs with nobody", []string{"--emulate", "--world", "sim", "--set", "numNodes=1"}},
 	} {
 		_, err := estimated(c.args...)

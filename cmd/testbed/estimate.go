@@ -121,13 +121,13 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case (f.calibration != "" || len(f.sweep) > 0 || f.html != "") && (f.reliability != "" || f.list):
 		return errs.Usagef("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out")
 	case f.html != "" && (f.csv || f.json):
-		return errs.Usagef("--html writes a page; leave --csv and --json out")
+		return errs.Usagef("--html cannot be combined with --csv or --json; choose one of them")
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
 		return errs.Usagef("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out")
 	case f.csv && (len(f.sweep) == 0 || f.json):
 		return errs.Usagef("--csv is for --sweep, and --json is another form of it")
 	case chosen > 1:
-		return errs.Usagef("give one of FILE, --preset, --reliability and --list")
+		return errs.Usagef("FILE, --preset, --reliability and --list exclude each other; give only one of them")
 	case f.list && len(f.set) > 0:
 		return errs.Usagef("--set needs a run to change: a file, --preset, or the defaults without --list")
 	case f.reliability != "":
@@ -251,7 +251,7 @@ func (f *estimateFlags) inputs(v estimate.Variant) (estimate.Inputs, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return estimate.Inputs{}, errs.Usagef("--preset %s is not known; there are %s", f.preset, strings.Join(names, ", "))
+	return estimate.Inputs{}, errs.Usagef("--preset %s: there is no such preset; choose one of %s", f.preset, strings.Join(names, ", "))
 }
 
 func (f *estimateFlags) printReliability(cmd *cobra.Command) error {

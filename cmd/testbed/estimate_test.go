@@ -66,8 +66,8 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--set innerSteps: is 1.5; it must be a whole number", []string{"--set", "innerSteps=1.5"}},
 		{`--set "mfu" must be NAME=VALUE, such as numNodes=16`, []string{"--set", "mfu"}},
 		{`--variant "both" must be page or document`, []string{"--variant", "both"}},
-		{"give one of FILE, --preset, --reliability and --list", []string{yaml, "--list"}},
-		{"--preset gpt-5 is not known; there are page-defaults", []string{"--preset", "gpt-5"}},
+		{"FILE, --preset, --reliability and --list exclude each other", []string{yaml, "--list"}},
+		{"--preset gpt-5: there is no such preset; choose one of page-defaults", []string{"--preset", "gpt-5"}},
 		{failing + ":1: time_s: is missing; add it", []string{"--reliability", failing}},
 		{"name at most one file", []string{yaml, yaml}},
 		{"--calibration: reading the calibration: open nowhere.json", []string{"--calibration", "nowhere.json"}},
@@ -75,7 +75,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
 		{"--calibration, --sweep and --html need a run", []string{"--list", "--sweep", "mfu=0.3"}},
 		{"--csv is for --sweep", []string{"--csv"}},
-		{"--html writes a page; leave --csv and --json out", []string{"--html", "x.html", "--json"}},
+		{"--html cannot be combined with --csv or --json", []string{"--html", "x.html", "--json"}},
 		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},
 		{"--set nodeSpread: is 2; it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
 		{"--sweep mfu: is 3; it must be from 0.0001 to 1 (with mfu=3)", []string{"--sweep", "mfu=0.3,3"}},
@@ -202,7 +202,7 @@ func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
 	for want, args := range map[string][]string{
 		file + ": inputs: are missing; give what testbed estimate --json has printed": {file},
 		"name one file of testbed estimate --json, and no other":                      {file, file},
-		"--trace is of a run; an estimate has none":                                   {file, "--trace", "t.json"},
+		"--trace needs a run, and an estimate contains none":                          {file, "--trace", "t.json"},
 	} {
 		cmd := root()
 		cmd.SetArgs(append([]string{"report"}, args...))

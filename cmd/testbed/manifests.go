@@ -40,10 +40,10 @@ it, and how to get the record.`,
 	f.BoolVar(&m.Privileged, "privileged", false, "privileged pods, for clusters without user namespaces for pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 && args[1] == scenarios.Stdin {
-			return errs.Usagef("the scenario goes into the manifest as a file with its name: name a file, not -")
+			return errs.Usagef("the manifest cannot take a scenario from standard input; name a scenario file or a scenario of the library")
 		}
 		if len(args) < 2 || strings.HasPrefix(args[1], "-") {
-			return errs.Usagef("say what is to be played, the scenario behind the verb, for example: testbed manifests --image IMAGE run persistent_straggler --policy straggler")
+			return errs.Usagef("name a command and its scenario, for example: testbed manifests --image IMAGE run persistent_straggler --policy straggler")
 		}
 		if err := checkVerb(cmd.Root(), args); err != nil {
 			return err
@@ -73,17 +73,17 @@ it, and how to get the record.`,
 func checkVerb(root *cobra.Command, args []string) error {
 	verb, rest, err := root.Find(args)
 	if err != nil || verb == root {
-		return errs.Usagef("there is no verb %q; see testbed --help", args[0])
+		return errs.Usagef("unknown command %q; see testbed --help", args[0])
 	}
 	// Where there is no real network verbs do not know all of their flags.
 	if hosts := verb.Flags().Lookup("hosts"); !verb.FParseErrWhitelist.UnknownFlags && (hosts == nil || hosts.Value.Type() != "string") {
-		return errs.Usagef("testbed %s does not go over several hosts", verb.Name())
+		return errs.Usagef("testbed %s cannot run on several hosts; use for example testbed run", verb.Name())
 	}
 	if err := verb.ParseFlags(rest); err != nil {
 		return errs.Usagef("testbed %s: %w", verb.Name(), err)
 	}
 	if verb.Flags().Changed("hosts") {
-		return errs.Usagef("--hosts comes before the verb here, as a number")
+		return errs.Usagef("--hosts must come before the command, as a number: testbed manifests --hosts 3 run …")
 	}
 	if err := verb.ValidateArgs(verb.Flags().Args()); err != nil {
 		return err

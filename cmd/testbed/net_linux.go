@@ -82,7 +82,7 @@ the nodes' network cards are virtual.`,
 			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
 		}
 		if len(names) == 1 && names[0] == scenarios.Stdin && len(args) == 1 {
-			return errs.Usagef("a shell reads standard input, and so does the scenario -: name a file, or a program after --")
+			return errs.Usagef("the shell and the scenario - would both read standard input: name a scenario file, or a program after --")
 		}
 		return oneScenario(cmd, names)
 	}
@@ -109,7 +109,7 @@ the nodes' network cards are virtual.`,
 func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error {
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil {
-			return fmt.Errorf("making the directory of --out: %w", err)
+			return fmt.Errorf("creating the directory of --out: %w", err)
 		}
 	}
 	var note *monitor.Record

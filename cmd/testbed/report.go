@@ -59,7 +59,7 @@ one below the other, to an SVG file. --draw chooses.`,
 	lossFlag(cmd, &loss, "the one that compare was given, or the final loss of the first policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if drawn != "" && (slices.ContainsFunc(args, sweep.Is) || slices.ContainsFunc(args, isFile)) {
-			return errs.Usagef("--picture is of runs, and not of a sweep or an estimate; leave it out")
+			return errs.Usagef("--picture draws runs only, not a sweep or an estimate; remove it")
 		}
 		if slices.ContainsFunc(args, sweep.Is) {
 			return reportSweep(cmd, args, out, trace)
@@ -113,7 +113,7 @@ func pictureOf(cmd *cobra.Command, file, what string, rec *runs.Record) (func(io
 	format := picture.Format(strings.TrimPrefix(strings.ToLower(filepath.Ext(file)), "."))
 	switch trained := picture.Trained(rec); {
 	case file == "" && cmd.Flags().Changed("draw"):
-		return nil, errs.Usagef("--draw is of --picture; add that")
+		return nil, errs.Usagef("--draw applies only with --picture; add --picture FILE")
 	case file == "":
 		return nil, nil
 	case what != "auto" && what != "loss" && what != "lanes":
@@ -138,7 +138,7 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	case len(args) > 1:
 		return errs.Usagef("name one directory of a sweep, and no other; make a report for each")
 	case trace != "":
-		return errs.Usagef("--trace is of a single run; a real sweep keeps them in points/")
+		return errs.Usagef("--trace needs a single run; name one of the runs of a real sweep, in its folder points/")
 	}
 	r, err := sweep.Read(args[0])
 	if err != nil {
@@ -166,7 +166,7 @@ func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error 
 	case len(args) > 1:
 		return errs.Usagef("name one file of testbed estimate --json, and no other; make a report for each")
 	case trace != "":
-		return errs.Usagef("--trace is of a run; an estimate has none")
+		return errs.Usagef("--trace needs a run, and an estimate contains none; remove it")
 	}
 	s, err := estimates.Read(args[0])
 	if err != nil {

@@ -176,7 +176,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "resume" && f.Name != "json" && f.Name != "hosts" {
-			other = errs.Usagef("--%s: a run goes on as it began; --resume takes only --json and --hosts beside it", f.Name)
+			other = errs.Usagef("--%s cannot be combined with --resume, because a run keeps its settings; only --json and --hosts can", f.Name)
 		}
 	})
 	if other != nil {

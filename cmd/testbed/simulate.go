@@ -52,7 +52,7 @@ Exits with 3 if the run is incomplete.`,
 				return oneScenario(cmd, args)
 			}
 			if len(args) > 0 {
-				return errs.Usagef("--replay takes the scenario from the record; name none")
+				return errs.Usagef("--replay takes the scenario from the record; remove the scenario argument")
 			}
 			return nil
 		},
@@ -105,7 +105,7 @@ func training(ctx context.Context, play experiment.Simulator, trained bool, mode
 	case trained:
 		return play.Trained(ctx, model), nil
 	case model != "":
-		return nil, errs.Usagef("--model is of --train; add that")
+		return nil, errs.Usagef("--model applies only with --train; add --train")
 	}
 	return play, nil
 }
@@ -239,7 +239,7 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 func replayRecord(cmd *cobra.Command, dir, policyName string, set []string, trace string, asJSON bool) error {
 	for _, text := range set { // what is recorded cannot be another
 		if !strings.HasPrefix(text, "policy.") && !strings.HasPrefix(text, "heartbeat_miss_threshold=") {
-			return errs.Usagef("--set %s: a replay takes only fields of policy, and heartbeat_miss_threshold; the rest is recorded", text)
+			return errs.Usagef("--set %s: a replay can change only policy fields and heartbeat_miss_threshold; the record fixes all others", text)
 		}
 	}
 	changed, err := settings(set)

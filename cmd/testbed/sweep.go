@@ -109,7 +109,7 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	case f.resume && f.out == "":
 		return nil, errs.Usagef("--resume needs --out: the directory of the sweep to go on with")
 	case f.real && (f.train || f.network != experiment.NetworkChurn):
-		return nil, errs.Usagef("--train and --network are of the simulator, and real runs train anyway; leave them out, or --real")
+		return nil, errs.Usagef("--train and --network apply to the simulator only; remove them, or remove --real (real runs always train)")
 	case !validLoss(f.loss):
 		return nil, wrongLoss(f.loss)
 	case f.loss > 0 && !f.train && !f.real:

@@ -78,7 +78,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		}
 		if failed != nil && !invalid(failed) {
 			if t != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "what there is of the record is in %s\n", t.Dir)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", t.Dir)
 			}
 			return failed
 		}
@@ -115,7 +115,7 @@ func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning
 	case !slices.Contains([]string{record.Sim, worldNames[0]}, f.world):
 		return o, errs.Usagef("--world %s: choose sim or both", f.world)
 	case f.world == record.Sim && cmd.Flags().Changed("links"):
-		return o, errs.Usagef("--links is of real runs; leave it out, or --world both")
+		return o, errs.Usagef("--links applies to real runs only; remove it, or choose --world both")
 	case f.repeat > f.heldOut:
 		return o, errs.Usagef("--repeat %d is more than the %d seeds that are held out; raise --held-out", f.repeat, f.heldOut)
 	}

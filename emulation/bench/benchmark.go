@@ -148,7 +148,7 @@ func (o *Options) network() (*shaping.Plan, []string, error) {
 func (o *Options) adopt() error {
 	s := o.Scenario
 	if x := s.Slowdown(); x > 1 {
-		return errs.Usagef("%s: real.dilation is %g, which is for runs; a benchmark goes by the machine's clock: leave it out", s.Name, x)
+		return errs.Usagef("%s: real.dilation is %g, but benchmarks always run in real time; remove it", s.Name, x)
 	}
 	o.Workers = len(s.Workers)
 	if n := slices.Max(s.LinkGroups) + 1; n > 0 {

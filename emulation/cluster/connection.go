@@ -47,7 +47,7 @@ var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, Handsh
 // which follows from it, and accept nobody with another.
 func credentials(token string) (*tls.Config, error) {
 	if len(token) < leastToken {
-		return nil, fmt.Errorf("the token has %d characters; take %d at the least, for example from openssl rand -hex 16", len(token), leastToken)
+		return nil, fmt.Errorf("the token has %d characters, but needs at least %d; make one with openssl rand -hex 16", len(token), leastToken)
 	}
 	seed, err := hkdf.Key(sha256.New, []byte(token), nil, protocol, ed25519.SeedSize)
 	if err != nil {
@@ -127,11 +127,11 @@ func endedError(err error, who string) error {
 	case errors.As(err, &closed) && closed.ErrorMessage != "":
 		err = fmt.Errorf("has ended the run: %s", closed.ErrorMessage)
 	case errors.As(err, &idle):
-		err = fmt.Errorf("has given no sign of life for %v", dead)
+		err = fmt.Errorf("has not responded for %v", dead)
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
-		err = fmt.Errorf("has left: %w", err)
+		err = fmt.Errorf("has disconnected: %w", err)
 	}
 	return &EndedError{who, err}
 }

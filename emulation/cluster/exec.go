@@ -319,7 +319,7 @@ func Exec(socket string, p Program) (int, error) {
 		}
 		outputs.all.Wait() // the last output has been written
 		if err != nil {
-			return 0, fmt.Errorf("the program in %s has gone with its host, or could not be reached: %w", p.Node, err)
+			return 0, fmt.Errorf("lost the program in node %s: its host left or could not be reached: %w", p.Node, err)
 		}
 		return *m.Exit, nil
 	}

@@ -105,7 +105,9 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 			return c, err
 		}
 	} else {
-		waited := time.AfterFunc(admitPatience, func() { cancel(fmt.Errorf("waited %v for all hosts in vain", admitPatience)) })
+		waited := time.AfterFunc(admitPatience, func() {
+			cancel(fmt.Errorf("they did not connect within %v; check that testbed host is running on each host and can reach the leader", admitPatience))
+		})
 		defer waited.Stop()
 	}
 	sum, err := executable()

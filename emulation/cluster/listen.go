@@ -70,7 +70,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	go func() {
 		select {
 		case err := <-l.strange:
-			cancel(fmt.Errorf("a host has come that is none of the run's: %w; give all hosts the same token", err))
+			cancel(fmt.Errorf("a host with wrong credentials tried to join the run: %w; give all hosts the same token", err))
 		case <-ctx.Done():
 		}
 	}()
@@ -112,9 +112,9 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 func (l *Listener) fits(h *HostConn, leader Hello) error {
 	switch count := leader.Count; {
 	case h.Environment.Revision != leader.Environment.Revision:
-		return fmt.Errorf("it has another version of the program, %s, and the leader %s; give all hosts the same one", h.Environment.Revision, leader.Environment.Revision)
+		return fmt.Errorf("its testbed has revision %s, but the leader's has %s; install the same revision on all hosts", h.Environment.Revision, leader.Environment.Revision)
 	case h.Executable != leader.Executable:
-		return fmt.Errorf("it has another program, of SHA-256 %.12s…, and the leader %.12s…; give all hosts the same file", h.Executable, leader.Executable)
+		return fmt.Errorf("its testbed binary has SHA-256 %.12s…, but the leader's has %.12s…; use the same file on all hosts", h.Executable, leader.Executable)
 	case h.Count != count:
 		return fmt.Errorf("it was started as one of %d hosts, and the run has %d", h.Count, count)
 	case h.Index < 1 || h.Index >= count:
@@ -131,11 +131,11 @@ func greet(ctx context.Context, conn *quic.Conn) (*HostConn, error) {
 	defer cancel()
 	stream, err := conn.AcceptStream(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("it has not said who it is: %w", err)
+		return nil, fmt.Errorf("it did not identify itself: %w", err)
 	}
 	h := &HostConn{conn: conn, stream: stream, in: json.NewDecoder(bufio.NewReader(stream))}
 	if err := h.in.Decode(&h.Hello); err != nil {
-		return nil, fmt.Errorf("it has not said who it is: %w", err)
+		return nil, fmt.Errorf("it did not identify itself: %w", err)
 	}
 	h.Addr = conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 	return h, nil

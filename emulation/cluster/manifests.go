@@ -67,17 +67,17 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 	}
 	switch {
 	case m.Hosts < 2 || m.Hosts > workers:
-		return errs.Usagef("--hosts %d: 2 at the least, and at the most %d, as there are workers", m.Hosts, workers)
+		return errs.Usagef("--hosts %d: must be from 2 to %d, the number of workers", m.Hosts, workers)
 	case m.Image == "":
-		return errs.Usagef("--image: name one that has testbed in it; docs/hosts.md says how to make it")
+		return errs.Usagef("--image: name a container image that contains testbed; docs/hosts.md shows how to build one")
 	case m.CPUs < 1:
-		return errs.Usagef("--cpus %d: 1 at the least", m.CPUs)
+		return errs.Usagef("--cpus %d: must be at least 1", m.CPUs)
 	case m.Keep < 0:
-		return errs.Usagef("--keep %v: 0s at the least", m.Keep)
+		return errs.Usagef("--keep %v: must not be negative", m.Keep)
 	case !namespace.MatchString(m.Namespace):
-		return errs.Usagef("--namespace %s is no name of one", m.Namespace)
+		return errs.Usagef("--namespace %s is not a valid name; use lower-case letters, digits and -, at most 63 characters", m.Namespace)
 	case !jobName.MatchString(m.Name):
-		return errs.Usagef("--name %s: take lower-case letters, digits and -, a letter first, 52 at the most", m.Name)
+		return errs.Usagef("--name %s: use at most 52 lower-case letters, digits and -, beginning with a letter", m.Name)
 	}
 	if m.Secret == "" {
 		m.Secret, m.Token = m.Name, rand.Text()

@@ -112,7 +112,7 @@ func (n *Network) checkCount(hosts int) error {
 		return fmt.Errorf("%d hosts; there is one at the least", hosts)
 	}
 	if hosts > workers {
-		return fmt.Errorf("%d hosts for %d workers; each host needs one, so take %d hosts at the most", hosts, workers, workers)
+		return fmt.Errorf("%d hosts for %d workers; each host needs a worker, so use at most %d hosts", hosts, workers, workers)
 	}
 	return nil
 }

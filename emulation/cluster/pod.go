@@ -22,7 +22,7 @@ const (
 )
 
 // podFix says how a pod of a run comes about.
-const podFix = "have testbed manifests write it: testbed manifests --image IMAGE --hosts 3 run SCENARIO … | kubectl create -f -"
+const podFix = "create the pods with: testbed manifests --image IMAGE --hosts 3 run SCENARIO … | kubectl create -f -"
 
 // pod is a pod of a run.
 type pod struct {
@@ -39,11 +39,11 @@ func readPod() (pod, error) {
 	count, noCount := strconv.Atoi(os.Getenv(podHosts))
 	p := pod{index: k, count: count, leader: os.Getenv(podLeader), address: os.Getenv(podAddress)}
 	if noIndex != nil || noCount != nil || p.leader == "" || p.address == "" {
-		return p, fmt.Errorf("this is no pod of a run: its environment lacks one of %s, %s, %s and %s; %s", podIndex, podHosts, podLeader, podAddress, podFix)
+		return p, fmt.Errorf("this pod does not belong to a run: one of the environment variables %s, %s, %s and %s is missing or invalid; %s", podIndex, podHosts, podLeader, podAddress, podFix)
 	}
 	token, err := os.ReadFile(tokenDir + "/" + TokenKey)
 	if err != nil {
-		return p, fmt.Errorf("reading the run's token, which a secret has: %w; %s", err, podFix)
+		return p, fmt.Errorf("reading the run's token from its Kubernetes secret: %w; %s", err, podFix)
 	}
 	p.token = strings.TrimSpace(string(token))
 	return p, nil

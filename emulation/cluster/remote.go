@@ -200,7 +200,7 @@ func newRemoteHost(s *network.Supervisor, index int, name string, conn io.ReadWr
 			}
 			if o.from != nil {
 				if err := o.sendFile(out.Encode); err != nil {
-					s.Post(func() error { return fmt.Errorf("telling the host %s what %s begins with: %w", name, o.Child, err) })
+					s.Post(func() error { return fmt.Errorf("sending host %s the initial data of %s: %w", name, o.Child, err) })
 				}
 				continue
 			}

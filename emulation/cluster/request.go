@@ -49,7 +49,7 @@ func ParseRequest(text string) (*Request, error) {
 	}
 	count, err := strconv.Atoi(hosts)
 	if !found || err != nil || count < 2 {
-		return nil, errs.Usagef("--hosts %s: write N@ADDRESS, N being the number of hosts with this one, 2 at the least, and ADDRESS where the others reach it; or slurm, slurm:N, or kubernetes", text)
+		return nil, errs.Usagef("--hosts %s: write N@ADDRESS, slurm, slurm:N or kubernetes; N counts all hosts (at least 2), and ADDRESS is where other hosts reach this one", text)
 	}
 	token, err := stdinToken()
 	if err != nil {
@@ -64,7 +64,7 @@ func slurmRequest(count, address string) (r *Request, err error) {
 	if count == "" {
 		r.Count, err = allocated()
 	} else if r.Count, err = strconv.Atoi(count); err != nil || r.Count < 2 {
-		err = errs.Usagef("--hosts slurm:%s: the number of hosts, with this one, is 2 at the least", count)
+		err = errs.Usagef("--hosts slurm:%s: the number of hosts, including this one, must be at least 2", count)
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (o *HostOptions) complete() (err error) {
 		o.Index, o.Count, o.Leader, o.Token = p.index, p.count, p.leader, p.token
 	}
 	if o.Index < 1 || o.Index >= o.Count || o.Leader == "" {
-		return errs.Usagef("--index %d --count %d --leader %q: give an index from 1 to the count less one, and the leader's address", o.Index, o.Count, o.Leader)
+		return errs.Usagef("--index %d --count %d --leader %q: --index must be from 1 to --count minus 1, and --leader must be an address", o.Index, o.Count, o.Leader)
 	}
 	o.Leader = withPort(o.Leader, defaultPort)
 	if o.Token == "" {

@@ -354,5 +354,5 @@ func (b *board) conflict() (worst *conflictError) {
 // heeds the fewest of their paths.
 func (b *board) refusal(order []int) error {
 	b.arrange(b.groups(order, 0))
-	return fmt.Errorf("%w; no placement on %d hosts was found that does without such a path: plan longer delays, or take fewer hosts", b.conflict(), len(b.hosts))
+	return fmt.Errorf("%w; found no placement on %d hosts without such a path: plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
 }

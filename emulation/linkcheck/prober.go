@@ -72,7 +72,7 @@ func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network
 				c.answers[k] = proberAnswer{}
 				c.waiting--
 				if err := json.Unmarshal(data, &c.answers[k]); err != nil {
-					return fmt.Errorf("reading what the prober found: %w", err)
+					return fmt.Errorf("reading the prober's results: %w", err)
 				}
 				return nil
 			},
@@ -136,7 +136,7 @@ func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
 	seen := make([]probe.Seen, len(c.answers))
 	for k, a := range c.answers {
 		if a.Seen == nil || len(a.Seen.Pairs) != len(c.spec.Pairs) {
-			return nil, fmt.Errorf("the prober of the host %s has not said what it saw", c.hosts.Names()[k])
+			return nil, fmt.Errorf("the prober on host %s sent no results", c.hosts.Names()[k])
 		}
 		seen[k] = *a.Seen
 		c.stepped[k] += a.Seen.Stepped

@@ -142,7 +142,7 @@ func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measuremen
 		m.RouterNoPriority = router.NoPriority
 		if d := router.Unplanned(); d > 0 {
 			r.OK = false
-			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped for lack of room, which no plan asks for", d))
+			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped against the plan because a buffer was full", d))
 		}
 	}
 	links := fidelity.Measurements{BusyLink: m.BusyLink, BusyTime: m.BusyTime, BusyShare: m.BusyShare, Steal: m.Steal, Underlay: m.Underlay}

@@ -27,7 +27,7 @@ func TestDecisionsForWantOfAProcessor(t *testing.T) {
 		says    string
 	}{
 		"a straggler by plan":                 {nil, 5, false, fidelity.Valid, ""},
-		"one that waited":                     {[]late{{5, 0, 300 * ms}}, 5, false, fidelity.Suspect, "w3 was left out as late in round 5 after its inner steps had been late by 300ms"},
+		"one that waited":                     {[]late{{5, 0, 300 * ms}}, 5, false, fidelity.Suspect, "w3 was left out as late in round 5 after CPU contention had delayed its inner steps by 300ms"},
 		"one whose timers fired late":         {[]late{{5, 300 * ms, 0}}, 5, false, fidelity.Suspect, "w3 was left out as late in round 5"},
 		"one that was evicted":                {[]late{{5, 200 * ms, 100 * ms}}, 5, true, fidelity.Suspect, "w3 was evicted as a straggler in round 5"},
 		"one still at an earlier round":       {[]late{{4, 0, 300 * ms}}, 5, false, fidelity.Suspect, "w3 was left out as late in round 5"},

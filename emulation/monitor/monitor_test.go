@@ -105,11 +105,11 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a few drops": {
 			history{router: counts([3]uint64{0, 5, 0}, [3]time.Duration{})},
-			[3]fidelity.Level{valid, suspect, valid}, suspect, "5 packets were dropped for lack of room",
+			[3]fidelity.Level{valid, suspect, valid}, suspect, "5 packets were dropped against the plan because a buffer was full",
 		},
 		"many drops in one round": {
 			history{router: counts([3]uint64{0, 25, 0}, [3]time.Duration{})},
-			[3]fidelity.Level{valid, invalid, valid}, suspect, "25 packets were dropped for lack of room",
+			[3]fidelity.Level{valid, invalid, valid}, suspect, "25 packets were dropped against the plan because a buffer was full",
 		},
 		"drops of the kernel's queues are of no round": {
 			history{excess: 7}, [3]fidelity.Level{valid, valid, valid}, invalid, "7 packets were dropped",
@@ -123,7 +123,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a worker waits for a processor": {
 			history{wait: map[int]time.Duration{2: 650 * ms, 3: 900 * ms}},
-			[3]fidelity.Level{valid, suspect, invalid}, suspect, "stood in line for a CPU for 75 % of the time",
+			[3]fidelity.Level{valid, suspect, invalid}, suspect, "waited for a CPU for 75 % of the time",
 		},
 		"a busy link below its rate": {
 			history{busy: map[int]BusyLink{1: {"w2", 300 * ms, 0.9}, 2: {"w2", 300 * ms, 0.5}}, overall: []BusyLink{{"w2", 600 * ms, 0.7}}},

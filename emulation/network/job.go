@@ -74,7 +74,7 @@ type Job struct {
 }
 
 // ErrSandboxSilent is returned by Next if the sandbox's init sends nothing.
-var ErrSandboxSilent = fmt.Errorf("the sandbox's init (testbed: sandbox) has said nothing for %v: it was stopped or frozen, or got no processor; the run is over", silence)
+var ErrSandboxSilent = fmt.Errorf("the sandbox's init (testbed: sandbox) has not responded for %v: it was stopped, frozen or starved of CPU; the run has failed", silence)
 
 // ErrSandboxEnded is returned by Next where the sandbox's init has died.
 var ErrSandboxEnded = errors.New("the sandbox ended unexpectedly")

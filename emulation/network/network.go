@@ -134,7 +134,7 @@ func (n *Network) build(links string) error {
 		return fmt.Errorf("reading the network back: %w", err)
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("the kernel holds something else than planned, %d differences, the first: %s", len(differences), differences[0])
+		return fmt.Errorf("the network in the kernel differs from the plan in %d places; the first: %s", len(differences), differences[0])
 	}
 	tcp, err := n.Kernel.TCP()
 	if err != nil {
@@ -142,7 +142,7 @@ func (n *Network) build(links string) error {
 	}
 	if short := n.Kernel.ShortWindows(); short != nil {
 		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
-		n.s.Tell("%v: a TCP connection in a node has at most %d bytes under way in a round trip, and a fast long path is not filled by one", short, window)
+		n.s.Tell("%v: the TCP window in a node is at most %d bytes, too small to fill a fast path with a long delay", short, window)
 	}
 	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s, with windows of up to %s",
 		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp, n.windows())})

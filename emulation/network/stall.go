@@ -41,7 +41,7 @@ func (s *Supervisor) WatchSilence(children func() []*Child) {
 						continue
 					}
 					if c.missed++; c.missed > silenceLooks {
-						return fmt.Errorf("the process of %s (testbed: %s) has said nothing for %v: it was stopped or frozen, or got no processor; the run is over", c.Name, c.Name, silence)
+						return fmt.Errorf("the process of %s (testbed: %s) has not responded for %v: it was stopped, frozen or starved of CPU; the run has failed", c.Name, c.Name, silence)
 					}
 				}
 				return nil

@@ -169,7 +169,7 @@ func (s *Supervisor) Await(patience time.Duration, what string, done func() bool
 				return err
 			}
 		case <-timeout.C:
-			return fmt.Errorf("waited %v for %s in vain%s; see %s", patience, what, s.network.traffic(), s.logs())
+			return fmt.Errorf("timed out after %v waiting for %s%s; see %s", patience, what, s.network.traffic(), s.logs())
 		}
 	}
 	return nil

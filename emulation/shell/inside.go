@@ -50,7 +50,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		return err
 	}
 	if n := workerInjects(spec.Faults); n > 0 {
-		s.Tell("%d injects of %s are for workers, and there are none here: only those of links are carried out", n, spec.Name)
+		s.Tell("%d worker injects of %s are ignored: testbed net has no workers and applies link injects only", n, spec.Name)
 	}
 	over := make(chan struct{})
 	defer close(over)
@@ -110,7 +110,7 @@ func tellStrays(s *network.Supervisor, links *network.Network) error {
 		return err
 	}
 	for _, stray := range strays {
-		s.Tell("%s; links carry IPv4 from one node to one other, and nothing else", stray)
+		s.Tell("%s; links carry only IPv4 unicast between nodes", stray)
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func (o *Options) listen(job *network.Job, interactive bool) (exit int, err erro
 			continue
 		}
 		if err := json.Unmarshal(n.Data, &p); err != nil {
-			return 0, fmt.Errorf("reading what the sandbox tells: %w", err)
+			return 0, fmt.Errorf("reading the sandbox's messages: %w", err)
 		}
 		if p.Exit != nil {
 			if p.Fidelity != nil && o.Verdict != nil {
@@ -208,7 +208,7 @@ func (o *Options) check() error {
 		return errs.Usagef("--pcap writes on one host only; leave it out, or leave --hosts out")
 	}
 	if len(o.Pcap) > 0 && o.PcapLimit < pcapLeastAllowed {
-		return errs.Usagef("a capture of at most %d bytes holds no frame", o.PcapLimit)
+		return errs.Usagef("--pcap-limit of %d bytes is too small for one frame; raise it", o.PcapLimit)
 	}
 	if len(o.Command) == 0 {
 		shell := os.Getenv("SHELL")

@@ -42,7 +42,7 @@ func Read(dir string) (*Results, error) {
 	name := filepath.Join(dir, record.SummaryFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: it holds no %s, as a sweep leaves it at its end; resume the sweep", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s: it has no %s, so the sweep has not finished; resume the sweep with --resume", dir, record.SummaryFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the sweep: %w", err)
@@ -124,7 +124,7 @@ func (r *Results) readTable(name string, in io.Reader, cells map[string]int) err
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if before := known[row.Key]; before > 0 {
-			return fmt.Errorf("line %d: the point %s is there in line %d already; take the table from where it is whole", n, row.Key, before)
+			return fmt.Errorf("line %d: the point %s is already in line %d; the table is damaged: restore an intact copy", n, row.Key, before)
 		}
 		known[row.Key] = n
 		i, ok := cells[string(raw.Set)]

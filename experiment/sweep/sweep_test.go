@@ -296,13 +296,13 @@ func TestTableIsRepaired(t *testing.T) {
 	}
 	old.WriteByte('\n')
 	for want, text := range map[string]string{
-		"line 1: invalid":             "hello\n",
-		"version 9":                   `{"sweep":9}` + "\n",
-		"another text of scenario":    `{"sweep":1,"scenario_sha256":"x"}` + "\n",
-		"line 3: unexpected end of J": old.String() + `{"key":"x"}` + "\n{\n",
-		"line 2: unexpected end of J": `{"key":"x"}` + "\n{\n",
-		"line 2: it has no key":       old.String() + "{}\n",
-		"line 1: it has no key":       "{}\n",
+		"line 1: invalid":                 "hello\n",
+		"version 9":                       `{"sweep":9}` + "\n",
+		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}` + "\n",
+		"line 3: unexpected end of J":     old.String() + `{"key":"x"}` + "\n{\n",
+		"line 2: unexpected end of J":     `{"key":"x"}` + "\n{\n",
+		"line 2: it has no key":           old.String() + "{}\n",
+		"line 1: it has no key":           "{}\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -315,10 +315,10 @@ func TestTableIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, text := range map[string]string{
-		"is no table of a sweep":   "hello",
-		"version 9":                `{"sweep":9}`,
-		"another text of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
-		"there is no columns.json": "",
+		"is not the table of a sweep":     "hello",
+		"version 9":                       `{"sweep":9}`,
+		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
+		"there is no columns.json":        "",
 	} {
 		file := filepath.Join(filepath.Dir(path), sweep.HeaderFile)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -517,7 +517,7 @@ func TestReadRefuses(t *testing.T) {
 		return `{"key":"` + key + `","set":` + set + `,"seed":1,"repeat":1,"policy":"baseline","world":"sim"}` + "\n"
 	}
 	for _, c := range []struct{ name, summary, table, want string }{
-		{"interrupted at once", "", head, "it holds no summary.json"},
+		{"interrupted at once", "", head, "it has no summary.json"},
 		{"a run's summary", `{"scenario":"s"}`, head, "it names no cells"},
 		{"an unknown field", strings.Replace(summary, "inner_steps", "inner_stepz", 1), head, "cell 0"},
 		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is no table of version 1 of a sweep of s"},

@@ -110,7 +110,7 @@ func readHeader(table string) (h header, err error) {
 		return h, fmt.Errorf("reading what the columns mean: %w", err)
 	}
 	if err := json.Unmarshal(text, &h); err != nil || h.Sweep == 0 {
-		return h, fmt.Errorf("is no table of a sweep: %s is none of a sweep's; choose another directory", name)
+		return h, fmt.Errorf("is not the table of a sweep: %s is not the header of one; choose another directory", name)
 	}
 	return h, nil
 }
@@ -121,7 +121,7 @@ func (h header) check(p *Plan) error {
 	case h.Sweep != Schema:
 		return fmt.Errorf("has version %d of the format, this program writes %d; choose another directory", h.Sweep, Schema)
 	case h.Digest != p.Digest():
-		return fmt.Errorf("holds points of another text of scenario %s; choose another directory", h.Scenario)
+		return fmt.Errorf("holds points of a different version of scenario %s; choose another directory", h.Scenario)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func readRows(path string, text []byte, p *Plan) (map[string]Row, error) {
 			return nil, fmt.Errorf("line %d: it has no key", line)
 		}
 		if _, twice := done[r.Key]; twice {
-			return nil, fmt.Errorf("line %d: the point %s is there before; take the table from where it is whole", line, r.Key)
+			return nil, fmt.Errorf("line %d: the point %s is already in an earlier line; the table is damaged: restore an intact copy", line, r.Key)
 		}
 		done[r.Key] = r
 	}

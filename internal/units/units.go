@@ -99,7 +99,7 @@ func (u Unit) Plain(text string, whole bool) (number string, err error) {
 	if whole {
 		below := new(big.Int).Div(sum.Num(), sum.Denom())
 		above := new(big.Int).Add(below, big.NewInt(1))
-		return "", fmt.Errorf("%q is %s %s, and only whole ones are counted; write %v%s or %v%s", text, decimal(sum), string(u), below, u.short(), above, u.short())
+		return "", fmt.Errorf("%q is %s %s, but the field needs a whole number; write %v%s or %v%s", text, decimal(sum), string(u), below, u.short(), above, u.short())
 	}
 	return sum.FloatString(12), nil
 }

@@ -74,7 +74,7 @@ func (o *Outer) Checkpoint(s Saving) func(io.Writer) (Checkpoint, error) {
 				return
 			}
 			if now.Agreed != nil {
-				err = fmt.Errorf("the state after outer step %d is one of a region alone", steps)
+				err = fmt.Errorf("the state after outer step %d belongs to one region only", steps)
 				return
 			}
 			c, err = s.write(w, now)
@@ -218,11 +218,11 @@ func readFirstLine(in *bufio.Reader) (c Checkpoint, err error) {
 	case c.Format != checkpointFormat:
 		return c, fmt.Errorf("it has format %d; this program reads %d", c.Format, checkpointFormat)
 	case c.OuterSteps < 1 || c.Parameters < 1 || c.Parameters > maxCheckpoint:
-		return c, fmt.Errorf("outer step %d of %d parameters cannot be", c.OuterSteps, c.Parameters)
+		return c, fmt.Errorf("its first line has impossible values: outer step %d, %d parameters", c.OuterSteps, c.Parameters)
 	case c.Stateless && c.Of == nil:
 		return c, errors.New("it holds nothing")
 	case c.Of == nil && (c.Residual+c.Local+c.Inner != "") || c.InnerBytes < 0 || c.InnerBytes > leastInner+maxInner*c.Parameters:
-		return c, errors.New("what it says of its worker cannot be")
+		return c, errors.New("its first line has impossible values for its worker")
 	}
 	return c, nil
 }

@@ -118,7 +118,7 @@ func Read(dirs ...string) (*Record, error) {
 		}
 	}
 	if rec.Scenario == nil {
-		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json, as run and compare leave it", strings.Join(dirs, ", "))
+		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json; name a directory that run or compare wrote", strings.Join(dirs, ", "))
 	}
 	for _, run := range rec.Runs {
 		if run.Scenario != rec.Scenario.Name {
@@ -191,7 +191,7 @@ func readRun(dir string) (Run, error) {
 	}
 	// The run as a whole may be worse than the emulation was, never better.
 	if run.Fidelity.Verdict.Severity() < note.Verdict.Severity() {
-		return run, fmt.Errorf("%s says that the emulation was %s, and %s says %s; take the record from where it is whole",
+		return run, fmt.Errorf("%s says that the emulation was %s, but %s says %s; the record is damaged: restore an intact copy",
 			d.Path(record.SummaryFile), run.Fidelity.Verdict, record.FidelityFile, note.Verdict)
 	}
 	run.Rounds = note.Rounds

@@ -461,7 +461,7 @@ func TestHostsStandTogether(t *testing.T) {
 
 func TestATraceIsOfOneRun(t *testing.T) {
 	err := timeline.WriteTrace(new(bytes.Buffer), read(t, recorded))
-	if err == nil || !strings.Contains(err.Error(), "a trace is of one run, and here are 4; name one of ../testdata/compare/real-baseline,") {
+	if err == nil || !strings.Contains(err.Error(), "a trace covers a single run, but there are 4; name one of ../testdata/compare/real-baseline,") {
 		t.Errorf("a trace of a comparison: %v", err)
 	}
 }

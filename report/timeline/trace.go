@@ -90,7 +90,7 @@ func WriteTrace(out io.Writer, rec *runs.Record) error {
 		for _, run := range rec.Runs {
 			dirs = append(dirs, run.Dir)
 		}
-		return fmt.Errorf("a trace is of one run, and here are %d; name one of %s", len(dirs), strings.Join(dirs, ", "))
+		return fmt.Errorf("a trace covers a single run, but there are %d; name one of %s", len(dirs), strings.Join(dirs, ", "))
 	}
 	run := rec.Runs[0]
 	t := &tracer{scale: run.TimeScale}

@@ -212,9 +212,9 @@ func judge(m Measurements) Verdict {
 		if share > dropShareInvalid {
 			level = Invalid
 		}
-		v.add(level, "%d packets were dropped for lack of room, which no plan asks for (%.2g %% of those carried; limit %.2g %%)", m.UnplannedDrops, 100*share, 100*dropShareInvalid)
+		v.add(level, "%d packets were dropped against the plan because a buffer was full (%.2g %% of the packets; limit %.2g %%)", m.UnplannedDrops, 100*share, 100*dropShareInvalid)
 	}
-	v.share("threads of a worker stood in line for a CPU for %.0f %% of the time (limit %.0f %%)", m.CPUWait, waitSuspect, waitInvalid)
+	v.share("threads of a worker waited for a CPU for %.0f %% of the time (limit %.0f %%)", m.CPUWait, waitSuspect, waitInvalid)
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
 	}
@@ -234,11 +234,11 @@ func (v *Verdict) doubt(all []Doubt) {
 		if d.Evicted {
 			what = "evicted as a straggler"
 		}
-		v.add(Suspect, "%s was %s in round %d after its inner steps had been late by %v for want of a processor: %.0f %% of the round until then (limit %.0f %%)",
+		v.add(Suspect, "%s was %s in round %d after CPU contention had delayed its inner steps by %v: %.0f %% of the round until then (limit %.0f %%)",
 			d.Worker, what, d.Round, short(d.Late), 100*float64(d.Late)/float64(max(d.After, 1)), 100*shareSuspect)
 	}
 	if more := len(all) - shown; more > 0 {
-		v.add(Suspect, "%d more decisions rest on a worker that was late for want of a processor", more)
+		v.add(Suspect, "%d more decisions concern workers that were late because of CPU contention", more)
 	}
 }
 

@@ -33,7 +33,7 @@ func (v *Verdict) judgeUnderlay(u Underlay) {
 		return
 	}
 	share := float64(u.Late) / float64(max(u.Frames, 1))
-	switch what := "the network from host %s to %s was slower than the plan: %d of %d frames came up to %v after they were due (limit %v %%)"; {
+	switch what := "the network from host %s to host %s was slower than planned: %d of %d frames arrived up to %v late (limit %v %%)"; {
 	case share > underlayInvalid:
 		v.add(Invalid, what, u.From, u.To, u.Late, u.Frames, u.LateMax.Round(time.Microsecond), 100*underlayInvalid)
 	case share > underlaySuspect:
@@ -45,9 +45,9 @@ func (v *Verdict) judgeUnderlay(u Underlay) {
 		if lost > dropShareInvalid {
 			level = Invalid
 		}
-		v.add(level, "the network from host %s to %s lost %d datagrams, which no plan asks for (%.2g %% of them; limit %.2g %%)", u.From, u.To, u.Lost, 100*lost, 100*dropShareInvalid)
+		v.add(level, "the network from host %s to host %s lost %d datagrams against the plan (%.2g %% of the datagrams; limit %.2g %%)", u.From, u.To, u.Lost, 100*lost, 100*dropShareInvalid)
 	}
 	if u.ClockBound > clockSuspect {
-		v.add(Suspect, "the clocks of the hosts %s and %s are compared to %v only: delays between them may be off by as much (limit %v)", u.From, u.To, u.ClockBound.Round(time.Microsecond), clockSuspect)
+		v.add(Suspect, "the clock offset between hosts %s and %s is known only to within %v, so delays between these hosts may be off by that much (limit %v)", u.From, u.To, u.ClockBound.Round(time.Microsecond), clockSuspect)
 	}
 }
