@@ -70,7 +70,7 @@ func TestPlanMeasure(t *testing.T) {
 		}
 	}
 	dilated := scenario(t, 3, "1mbit", "  dilation: 2\n")
-	if r := testbed(t, "bench", "ring", dilated); r.code != exitUsage || !strings.Contains(r.stderr, "real.dilation is 2, which is for runs") {
+	if r := testbed(t, "bench", "ring", dilated); r.code != exitUsage || !strings.Contains(r.stderr, "real.dilation is 2, but benchmarks always run in real time") {
 		t.Errorf("a benchmark: exit code %d, %s", r.code, r.stderr)
 	}
 	if r := testbed(t, "plan", dilated); !strings.Contains(r.stdout, "1 ms of scenario time takes 300ms, and by the machine's clock, dilated 2 times, 600ms") {

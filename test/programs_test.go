@@ -62,7 +62,7 @@ func TestScenarioOnStandardInput(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"net -":                               "would both read standard input",
-		"manifests --image x --hosts 2 run -": "name a file",
+		"manifests --image x --hosts 2 run -": "name a scenario file",
 	} {
 		r := fed(t, small, strings.Fields(args)...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) {
