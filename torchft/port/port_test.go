@@ -210,7 +210,7 @@ func TestTooManyCalls(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range most + 2 {
 		calls.Go(func() {
-			err := conns[i%2].Invoke(ctx, wire.LighthouseQuorum, &wire.LighthouseQuorumRequest{}, &wire.LighthouseQuorumResponse{})
+			err := conns[i%2].Invoke(ctx, wire.LighthouseQuorum, &wire.LighthouseQuorumRequest{}, &wire.LighthouseQuorumResponse{}, grpc.WaitForReady(true))
 			refused <- err
 		})
 	}
