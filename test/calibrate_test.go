@@ -44,7 +44,7 @@ func TestMeasuredCalibrate(t *testing.T) {
 	}
 	// The same runs give the same calibration again.
 	again := testbed(t, "calibrate", "--refit", dir)
-	if again.code != 0 || !strings.Contains(again.stdout, "control message") {
+	if again.code != 0 || !strings.Contains(again.stdout, "error on held-out runs: ") {
 		t.Errorf("exit code %d:\n%s%s", again.code, again.stdout, again.stderr)
 	}
 	if _, err := scenarios.Load(filepath.Join(dir, "homogeneous.yaml")); err != nil {
