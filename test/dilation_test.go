@@ -46,7 +46,7 @@ func TestMeasuredDilatedRun(t *testing.T) {
 		t.Fatalf("links before the run: %v\n%s", err, text)
 	}
 	rtt := links.Pairs[0].RTT // nil if nothing came back, on a machine that stalled
-	if rtt != nil && rtt.Planned != 10 || !strings.Contains(strings.Join(links.Notes, " "), "dilated 3 times") {
+	if rtt != nil && rtt.Planned != 10 || !strings.Contains(strings.Join(links.Notes, " "), "dilation 3: by the machine") {
 		t.Errorf("links before the run: %v\n%s", err, text)
 	}
 	plan, err := os.ReadFile(filepath.Join(sum.Dir, record.PlanFile))
