@@ -43,7 +43,7 @@ func (p *player) startStore(authority *identity.Authority) error {
 		OnEnd: func(_ *network.Child, reason string) error {
 			if !p.over {
 				p.monitor.Failed("the store died of itself: " + reason)
-				p.s.Tell("the store died unexpectedly: %s", reason)
+				p.s.Tell("the store died of itself: %s", reason)
 			}
 			return nil
 		},
