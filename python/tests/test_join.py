@@ -144,6 +144,6 @@ def test_a_sweep_starts_a_program_once(own_folder):
 
     afresh, many = sweep("run = testbed.join(size=4)\nif True:")
     warm, few = sweep("for run in testbed.runs(size=4):")
-    assert len(warm) == 8 and warm == afresh and all(row["final_validation_loss"] for row in warm)
+    assert len(warm) == 8 and warm == afresh and all(row["loss"] for row in warm)
     assert many == 5 * 8  # the first call, three workers, and one that validates
     assert few <= 4 * (os.cpu_count() or 1)  # points are played side by side
