@@ -278,6 +278,9 @@ func (p *player) happened(e *record.Event) error {
 	if err := p.record(*e); err != nil {
 		return err
 	}
+	if len(p.workers) == 0 {
+		return nil // the journal has it of the life before, which was killed before it was recorded
+	}
 	switch e.Type {
 	case record.RunStart, record.RunResume:
 		for _, w := range p.workers {

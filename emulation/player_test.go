@@ -178,6 +178,24 @@ func TestWorkerEnded(t *testing.T) {
 	}
 }
 
+// TestEventsOfTheLifeBefore: what the journal has and the record lacks is recorded, and does
+// not begin or end the run that goes on: its workers would lack their checkpoints.
+func TestEventsOfTheLifeBefore(t *testing.T) {
+	p, notes := newPlayer(t, "homogeneous")
+	p.workers = map[string]*worker{}
+	for _, e := range []record.Event{{Type: record.RunResume}, {Type: record.OuterStep, Round: 1}, {Type: record.RunEnd}} {
+		if err := p.happened(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.clock.running() || p.over {
+		t.Errorf("the clock runs: %v, the run is over: %v", p.clock.running(), p.over)
+	}
+	if got := strings.Join(told(t, notes), ", "); got != "run_resume, outer_step, run_end" {
+		t.Errorf("recorded: %s", got)
+	}
+}
+
 // TestWorkersThatGaveUpSayWhy: the end of the run, just after, does not kill them.
 func TestWorkersThatGaveUpSayWhy(t *testing.T) {
 	p, _ := newPlayer(t, "homogeneous")

@@ -93,13 +93,13 @@ func TestMeasuredStandingStillIsSeen(t *testing.T) {
 	needSandbox(t)
 	for how, stop := range halts(t) {
 		for name, length := range map[string]time.Duration{"w1": time.Second, "coordinator": 3 * time.Second, "router": time.Second} {
-			t.Run(how+"/"+name, func(t *testing.T) { standsStill(t, stop, name, length) })
+			t.Run(how+"/"+name, func(t *testing.T) { stalls(t, stop, name, length) })
 		}
 	}
 }
 
-// standsStill plays a run in which a process stands still for a while.
-func standsStill(t *testing.T, stop halt, name string, length time.Duration) {
+// stalls plays a run in which a process is stopped for a while.
+func stalls(t *testing.T, stop halt, name string, length time.Duration) {
 	t.Parallel()
 	r, _ := startStopped(t, stop, name, length, 2*time.Minute)
 	if !strings.Contains(r.stdout, name+" stalled for ") || strings.Contains(r.stdout, "fidelity: valid") {
