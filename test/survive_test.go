@@ -291,6 +291,46 @@ func TestAnOldRunGoesOn(t *testing.T) {
 	}
 }
 
+// TestResumeOfAResumeThatIsNotOnRecord: the second life was killed when the coordinator's
+// journal had its beginning, and the record not yet.
+func TestResumeOfAResumeThatIsNotOnRecord(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	file := scenario(t, 3, "100mbit", "  checkpoint_every: 1\n  parameters: 20000\n")
+	lengthen(t, file, 8)
+	dir := filepath.Join(t.TempDir(), "run")
+	events := filepath.Join(dir, record.EventsFile)
+	killAt := func(mark string, args ...string) {
+		t.Helper()
+		cmd := command(t, t.Context(), t.Name(), args...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, func() bool {
+			text, err := os.ReadFile(events)
+			return err == nil && bytes.Contains(text, []byte(mark))
+		})
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	}
+	killAt(`"round":5,`, "run", file, "--policy", "baseline", "--out", dir)
+	killAt(`"run_resume"`, "run", "--resume", dir)
+	text, err := os.ReadFile(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := bytes.SplitAfter(text, []byte("\n"))
+	k := slices.IndexFunc(all, func(line []byte) bool { return bytes.Contains(line, []byte(`"run_resume"`)) })
+	if err := os.WriteFile(events, bytes.Join(all[:k], nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := testbed(t, "run", "--resume", dir, "--json")
+	var sum record.Summary
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || !sum.Complete || sum.BitIdentical == nil || !*sum.BitIdentical || len(sum.ResumedFrom) != 2 {
+		t.Errorf("exit code %d, %v, complete %v, resumed from %v\n%s", r.code, err, sum.Complete, sum.ResumedFrom, r.stderr)
+	}
+}
+
 // TestRecordsSurviveEveryKill kills a run at random moments and resumes it in a loop; then
 // every reader reads everything. The explorer tries other moments.
 func TestRecordsSurviveEveryKill(t *testing.T) {
