@@ -18,9 +18,11 @@ import (
 
 	"testbed/emulation/bench"
 	"testbed/emulation/cluster"
+	"testbed/emulation/launch"
 	"testbed/emulation/linkcheck"
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/emulation/programs"
 	"testbed/emulation/sandbox"
 	"testbed/emulation/shell"
 )
@@ -41,6 +43,7 @@ const kindReady = "ready"
 var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
 	KindScenario:         RunScenario,
 	shell.KindProgram:    shell.RunProgram,
+	launch.KindLaunch:    launch.RunLaunch,
 	linkcheck.KindVerify: linkcheck.RunVerify,
 	bench.KindRing:       bench.RunRing,
 	cluster.KindHost:     cluster.RunHost,
@@ -48,14 +51,15 @@ var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
 	kindReady:            runReady,
 }
 
-// programs are what a process on the network can be, by kind.
-var programs = map[string]func(*network.Self) error{
+// roles are what a process on the network can be, by kind.
+var roles = map[string]func(*network.Self) error{
 	network.KindRouter:      network.RunRouter,
 	process.KindCoordinator: process.RunCoordinator,
 	process.KindWorker:      process.RunWorker,
 	process.KindStore:       process.RunStore,
 	linkcheck.KindProber:    linkcheck.RunProber,
-	shell.KindCapture:       shell.RunCapture,
+	programs.KindCapture:    programs.RunCapture,
+	launch.KindAgent:        launch.RunAgent,
 	cluster.KindExec:        shell.RunExec,
 	bench.KindRank:          bench.RunRank,
 }
@@ -64,7 +68,7 @@ var programs = map[string]func(*network.Self) error{
 func RunInside() error { return network.RunInit(jobs) }
 
 // RunNode is what the binary does as a process on the network of a sandbox.
-func RunNode() error { return network.RunChild(programs) }
+func RunNode() error { return network.RunChild(roles) }
 
 // Ready says whether real runs are possible on this machine, on each of the link
 // backends if some are named; if not, the error is an

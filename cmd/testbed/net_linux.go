@@ -12,6 +12,7 @@ import (
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
+	"testbed/emulation/programs"
 	"testbed/emulation/shell"
 	"testbed/experiment"
 	"testbed/internal/errs"
@@ -23,9 +24,7 @@ import (
 
 func netCommand() *cobra.Command {
 	var o shell.Options
-	var limitMB int64
-	var out, several string
-	var strict bool
+	var f networkFlags
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run your own programs on a scenario's network",
 		ValidArgsFunction: completeScenario,
@@ -66,13 +65,8 @@ standard input, output and error, signals and the exit code, without a terminal.
 directory of --out or the current one. Their checksums are not computed, because
 the nodes' network cards are virtual.`,
 	}
-	linksFlag(cmd, &o.Links)
-	hostsFlag(cmd.Flags(), &several)
+	f.add(cmd)
 	cmd.Flags().StringVar(&o.At, "at", "", "run CMD in this node (default: at the hub, without an address)")
-	cmd.Flags().StringSliceVar(&o.Pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
-	countedFlag(cmd.Flags(), &limitMB, units.Megabyte, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
-	cmd.Flags().StringVar(&out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 3 if the network did not match its plan")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := args
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -87,34 +81,66 @@ the nodes' network cards are virtual.`,
 		return oneScenario(cmd, names)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		if err := experiment.CheckLinks(o.Links); err != nil {
+		if err := f.network(&o.Network, args[0]); err != nil {
 			return err
 		}
-		if limitMB < 1 {
-			return errs.Usagef("--pcap-limit %d: must be at least 1", limitMB)
-		}
-		if o.Scenario, err = loadResolved(args[0]); err != nil {
-			return err
-		}
-		if o.Hosts, err = cluster.ParseRequest(several); err != nil {
-			return err
-		}
-		o.Command, o.PcapLimit = args[1:], limitMB*1e6
-		return runNet(cmd, o, out, strict)
+		o.Command = args[1:]
+		return runNet(cmd, o, &f)
 	}
 	return cmd
 }
 
+// networkFlags are the flags of commands that run programs of the user's on a network.
+type networkFlags struct {
+	links, out, several string
+	pcap                []string
+	limitMB             int64
+	strict              bool
+}
+
+func (f *networkFlags) add(cmd *cobra.Command) {
+	linksFlag(cmd, &f.links)
+	hostsFlag(cmd.Flags(), &f.several)
+	cmd.Flags().StringSliceVar(&f.pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
+	countedFlag(cmd.Flags(), &f.limitMB, units.Megabyte, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
+	cmd.Flags().StringVar(&f.out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "exit with 3 if the network did not match its plan")
+}
+
+// network makes the network that the flags ask for, of a scenario.
+func (f *networkFlags) network(n *programs.Network, scenario string) (err error) {
+	if err := experiment.CheckLinks(f.links); err != nil {
+		return err
+	}
+	if f.limitMB < 1 {
+		return errs.Usagef("--pcap-limit %d: must be at least 1", f.limitMB)
+	}
+	if n.Scenario, err = loadResolved(scenario); err != nil {
+		return err
+	}
+	n.Links, n.Pcap, n.PcapDir, n.PcapLimit = f.links, f.pcap, cmp.Or(f.out, "."), f.limitMB*1e6
+	n.Hosts, err = cluster.ParseRequest(f.several)
+	return err
+}
+
+// makeOut makes the directory of --out, if there is to be one.
+func (f *networkFlags) makeOut() error {
+	if f.out == "" {
+		return nil
+	}
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return fmt.Errorf("creating the directory of --out: %w", err)
+	}
+	return nil
+}
+
 // runNet runs a program on a network, and tells what that was worth.
-func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error {
-	if out != "" {
-		if err := os.MkdirAll(out, 0o755); err != nil {
-			return fmt.Errorf("creating the directory of --out: %w", err)
-		}
+func runNet(cmd *cobra.Command, o shell.Options, f *networkFlags) error {
+	if err := f.makeOut(); err != nil {
+		return err
 	}
 	var note *monitor.Record
 	o.Verdict = func(r monitor.Record) { note = &r }
-	o.PcapDir = cmp.Or(out, ".")
 	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
 	code, err := shell.Run(cmd.Context(), o)
 	switch {
@@ -124,12 +150,12 @@ func runNet(cmd *cobra.Command, o shell.Options, out string, strict bool) error 
 		return programExit{Code: code}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(note.Verdict))
-	if out != "" {
-		if err := record.Dir(out).WriteJSON(record.FidelityFile, note); err != nil {
+	if f.out != "" {
+		if err := record.Dir(f.out).WriteJSON(record.FidelityFile, note); err != nil {
 			return err
 		}
 	}
-	if strict && code == 0 && note.Verdict.Verdict == fidelity.Invalid {
+	if f.strict && code == 0 && note.Verdict.Verdict == fidelity.Invalid {
 		return errInvalid
 	}
 	return programExit{Code: code}

@@ -49,6 +49,10 @@ func netCommand() *cobra.Command {
 	return linuxCommand("net", "Run your own programs on a scenario's network")
 }
 
+func launchCommand() *cobra.Command {
+	return linuxCommand("launch", "Run a program in every worker's node of a scenario's network")
+}
+
 func inCommand() *cobra.Command {
 	return linuxCommand("in", "Run a program in a node, inside testbed net")
 }

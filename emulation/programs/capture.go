@@ -1,6 +1,6 @@
 //go:build linux
 
-package shell
+package programs
 
 import (
 	"encoding/json"
@@ -15,6 +15,9 @@ import (
 	"testbed/emulation/network"
 	"testbed/shaping/packetring"
 )
+
+// KindCapture is the kind of the process of a capture, RunCapture.
+const KindCapture = "capture"
 
 const (
 	// captureLinger is how long a capture goes on after the program's end, so

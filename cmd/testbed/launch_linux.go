@@ -1,0 +1,158 @@
+//go:build !nohost
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"testbed/emulation/launch"
+	"testbed/emulation/programs"
+	"testbed/internal/errs"
+	"testbed/record"
+	"testbed/shaping/fidelity"
+)
+
+func launchCommand() *cobra.Command {
+	var o launch.Options
+	var f networkFlags
+	var perNode []string
+	var central string
+	cmd := &cobra.Command{
+		Use: "launch SCENARIO [flags] -- CMD...", Short: "Run a program in every worker's node of a scenario's network",
+		ValidArgsFunction: completeScenario,
+		Long: `Builds the scenario's network and starts CMD once in the node of every worker,
+with the environment that launchers of distributed programs set. An unmodified
+training script runs in all nodes with one line:
+
+    testbed launch homogeneous -- python3 train.py
+    testbed launch homogeneous -- torchrun train.py
+
+A node is a machine, as in testbed net. Its program finds
+
+    RANK, NODE_RANK, GROUP_RANK        its number among the workers, from 0
+    WORLD_SIZE                         how many workers the scenario has
+    LOCAL_RANK=0, LOCAL_WORLD_SIZE=1
+    MASTER_ADDR, MASTER_PORT           the node of rank 0
+    PET_NNODES, PET_NODE_RANK, …       the same for torchrun, which needs no flags
+    JAX_COORDINATOR_ADDRESS            the same for jax.distributed.initialize, which
+                                       has to be given num_processes and process_id
+    GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, TP_SOCKET_IFNAME   eth0
+    OMP_NUM_THREADS=1                  unless it is set
+    TESTBED_NODE, TESTBED_WORKER       the node's name and the worker's number
+    TESTBED_INCARNATION                0; 1 after the first Restart, …
+    TESTBED_NODES, TESTBED_ADDR_W0, …  as in testbed net
+
+Standard input is empty. Each line of output is printed after the node's name; --out
+DIR keeps the output of w0 in DIR/logs/w0.out, as it was written.
+
+When a program fails, the others get SIGTERM, and SIGKILL after --grace; with
+--keep-going they go on. Whatever runs in a node ends, daemons too. The first failure
+is the last line, and the exit code is its: 128 + n if signal n ended the program, 126
+or 127 if it could not be started. SIGINT and SIGTERM are passed on to all programs; a
+second one kills them.
+
+--per-node replaces the program of a node, --central runs one in the coordinator's
+node. It is started first, and ended when all others have ended. Both take a command
+as a shell would, with quotation marks:
+
+    testbed launch homogeneous --central 'python3 server.py' --per-node 'w0=python3 first.py' -- python3 worker.py
+
+Workers with join_at start at that time, on a clock that starts with the programs. The
+scenario's injects on links (Partition, Link, Cut) happen on that clock.
+
+After the programs a line on standard error says whether the network matched its plan.
+--strict, --pcap and --hosts are as for testbed net.`,
+	}
+	f.add(cmd)
+	cmd.Flags().StringArrayVar(&perNode, "per-node", nil, "NODE=CMD: run CMD in this worker's node instead; may be repeated")
+	cmd.Flags().StringVar(&central, "central", "", "run this command in the coordinator's node, from first to last")
+	cmd.Flags().IntVar(&o.MasterPort, "master-port", 29500, "MASTER_PORT of the programs")
+	cmd.Flags().DurationVar(&o.Grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL when another program has failed")
+	cmd.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "let the others go on when a program fails")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		names := args
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			names = args[:dash]
+		}
+		if len(names) > 1 {
+			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
+		}
+		return oneScenario(cmd, names)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if o.PerNode, err = perNodeCommands(perNode); err != nil {
+			return err
+		}
+		if o.Central, err = launch.SplitCommand(central); err != nil {
+			return errs.Usagef("--central %s: %w", central, err)
+		}
+		if cmd.Flags().Changed("central") && len(o.Central) == 0 {
+			return errs.Usagef("--central is empty: give a command, or leave the flag out")
+		}
+		if err := f.network(&o.Network, args[0]); err != nil {
+			return err
+		}
+		o.Command = args[1:]
+		return runLaunch(cmd, o, &f)
+	}
+	return cmd
+}
+
+// perNodeCommands reads the values of --per-node.
+func perNodeCommands(values []string) (map[string][]string, error) {
+	commands := map[string][]string{}
+	for _, v := range values {
+		node, text, found := strings.Cut(v, "=")
+		command, err := launch.SplitCommand(text)
+		switch {
+		case !found || node == "":
+			return nil, errs.Usagef("--per-node %s: write NODE=CMD, as w1='python3 other.py'", v)
+		case err != nil:
+			return nil, errs.Usagef("--per-node %s: %w", v, err)
+		case len(command) == 0:
+			return nil, errs.Usagef("--per-node %s: there is no command after =", v)
+		case commands[node] != nil:
+			return nil, errs.Usagef("--per-node %s: %s has a command already", v, node)
+		}
+		commands[node] = command
+	}
+	return commands, nil
+}
+
+// runLaunch starts programs on a network, and tells what came of them and what the
+// network was worth. The first failure comes last.
+func runLaunch(cmd *cobra.Command, o launch.Options, f *networkFlags) error {
+	if err := o.Missing(); err != nil {
+		code, err := programs.NotStarted(err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: %v\n", err)
+		return programExit{Code: code}
+	}
+	if err := f.makeOut(); err != nil {
+		return err
+	}
+	o.Dir = f.out
+	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }
+	r, err := launch.Run(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	if r.Fidelity != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: the network was %s\n", worth(r.Fidelity.Verdict))
+		if f.out != "" {
+			if err := record.Dir(f.out).WriteJSON(record.FidelityFile, r.Fidelity); err != nil {
+				return err
+			}
+		}
+	}
+	if r.Cause != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+r.Cause)
+	}
+	if f.strict && r.Exit == 0 && r.Fidelity != nil && r.Fidelity.Verdict.Verdict == fidelity.Invalid {
+		return errInvalid
+	}
+	return programExit{Code: r.Exit}
+}

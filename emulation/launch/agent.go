@@ -1,0 +1,228 @@
+//go:build linux
+
+package launch
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/cluster"
+	"testbed/emulation/network"
+	"testbed/emulation/programs"
+)
+
+// KindAgent is the kind of the process that looks after the program of a node, RunAgent.
+const KindAgent = "agent"
+
+const (
+	// outputChunk is how many bytes of output go in one report, and outputWindow how many
+	// such reports may be under way from a node: nothing piles up where nobody reads.
+	outputChunk, outputWindow = 32 << 10, 16
+)
+
+// order is what an agent is told.
+type order struct {
+	Start  *cluster.Program `json:"start,omitempty"`
+	Signal syscall.Signal   `json:"signal,omitempty"` // for the program and its process group
+	Kill   bool             `json:"kill,omitempty"`   // all that runs in the node
+	Taken  bool             `json:"taken,omitempty"`  // a piece of output
+}
+
+// agentReport is what an agent tells: one of these.
+type agentReport struct {
+	Stream int    `json:"stream,omitempty"` // 1 or 2, as descriptors
+	Data   []byte `json:"data,omitempty"`
+
+	Ended  *Ended  `json:"ended,omitempty"`
+	Killed *killed `json:"killed,omitempty"`
+}
+
+// killed is how many processes of a node were ended, and how many could not be.
+type killed struct {
+	Processes int `json:"processes"`
+	Left      int `json:"left,omitempty"`
+}
+
+// agentSpec is of KindAgent.
+type agentSpec struct {
+	Node  string
+	Spare []int // processes in the node that are not the program's
+}
+
+// agent is the process that looks after the program of a node, in the node.
+type agent struct {
+	self   *network.Self
+	spec   agentSpec
+	roster *roster
+	window chan struct{} // output under way
+
+	mu      sync.Mutex
+	running int // the process group of the program, 0 if none runs
+}
+
+// RunAgent is the process that looks after the program of a node, in the node.
+func RunAgent(self *network.Self) error {
+	a := &agent{self: self, window: make(chan struct{}, outputWindow)}
+	if err := self.Spec(&a.spec); err != nil {
+		return err
+	}
+	if err := programs.LinkBinary(); err != nil {
+		return err
+	}
+	var err error
+	if a.roster, err = newRoster(); err != nil {
+		return err
+	}
+	a.roster.spare = append(a.roster.spare, a.spec.Spare...)
+	runtime.LockOSThread() // programs die with the thread that has started them
+	self.Ready()
+	for orders := self.Commands(); ; {
+		var o order
+		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		a.obey(o)
+	}
+}
+
+func (a *agent) obey(o order) {
+	switch {
+	case o.Start != nil:
+		if err := a.start(*o.Start); err != nil {
+			code, err := programs.NotStarted(err)
+			a.self.Tell(agentReport{Ended: &Ended{Node: a.spec.Node, Code: code, Why: err.Error()}})
+		}
+	case o.Signal != 0:
+		a.mu.Lock()
+		if a.running != 0 {
+			_ = unix.Kill(-a.running, o.Signal) // the only error is that it has ended
+		}
+		a.mu.Unlock()
+	case o.Kill:
+		n, left := a.roster.kill()
+		a.self.Tell(agentReport{Killed: &killed{n, left}})
+	case o.Taken:
+		<-a.window
+	}
+}
+
+// start starts the program.
+func (a *agent) start(p cluster.Program) error {
+	cmd, err := programs.Prepare(p)
+	if err != nil {
+		return err
+	}
+	// A session of its own, so that signals reach it and what it has started alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
+	var outputs []*output
+	for k, to := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		*to = w
+		outputs = append(outputs, &output{file: r, stream: k + 1, drained: make(chan struct{}, 1)})
+	}
+	if err := cmd.Start(); err != nil {
+		for _, o := range outputs {
+			o.file.Close()
+		}
+		return err
+	}
+	a.mu.Lock()
+	a.running = cmd.Process.Pid
+	a.mu.Unlock()
+	for _, o := range outputs {
+		go o.pass(a)
+	}
+	go a.await(cmd, outputs)
+	return nil
+}
+
+// await reports the end of the program, after its last output.
+func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
+	// The number stays the program's until it is waited for: signals may be under way.
+	var info unix.Siginfo
+	for unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	a.mu.Lock()
+	a.running = 0
+	a.mu.Unlock()
+	_ = cmd.Wait() // how it ended is in ProcessState
+	for _, o := range outputs {
+		o.drain()
+	}
+	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	e := &Ended{Node: a.spec.Node, Code: ws.ExitStatus()}
+	if ws.Signaled() {
+		e.Signal = ws.Signal()
+	}
+	a.self.Tell(agentReport{Ended: e})
+}
+
+// output is one of the two streams of a program. Whatever the program has started may
+// write to it when the program has ended.
+type output struct {
+	file    *os.File
+	stream  int
+	drained chan struct{} // at the end, and when all is read that was written before drain
+}
+
+// pass passes on what is written, until nobody can write any more.
+func (o *output) pass(a *agent) {
+	defer close(o.drained)
+	defer o.file.Close()
+	buf := make([]byte, outputChunk)
+	read := func() error {
+		n, err := o.file.Read(buf)
+		if n > 0 {
+			a.window <- struct{}{}
+			a.self.Tell(agentReport{Stream: o.stream, Data: buf[:n]})
+		}
+		return err
+	}
+	for {
+		err := read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = o.file.SetReadDeadline(time.Time{})
+			for err == nil && o.waiting() {
+				err = read()
+			}
+			if err == nil {
+				o.drained <- struct{}{}
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// waiting says whether something is there to be read.
+func (o *output) waiting() bool {
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	err = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && n > 0
+}
+
+// drain waits until what was written before has been passed on.
+func (o *output) drain() {
+	if o.file.SetReadDeadline(time.Now()) == nil {
+		<-o.drained
+	}
+}

@@ -1,0 +1,79 @@
+package launch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Variables that a program finds beside those of package programs.
+const (
+	envWorker      = "TESTBED_WORKER"      // the number of the worker in the scenario
+	envIncarnation = "TESTBED_INCARNATION" // how often its program was started before
+)
+
+// iface is the interface of every node.
+const iface = "eth0"
+
+// rank is where the program of a worker is among all.
+type rank struct {
+	Worker int    // its number in the scenario
+	Rank   int    // from 0, in the order of the scenario
+	World  int    // how many workers the scenario has
+	Master string // the address of the worker with rank 0
+	Port   int
+}
+
+// variables are what launchers of distributed programs set, for one process in each
+// node. torchrun (torch.distributed.run) sets the first group for the programs that it
+// starts, and takes the PET_ group as its own flags (torch/distributed/argparse_util.py).
+// JAX reads its coordinator's address and nothing else (jax/_src/distributed.py).
+func (r rank) variables() []string {
+	number := func(name string, value int) string { return fmt.Sprintf("%s=%d", name, value) }
+	return []string{
+		number("RANK", r.Rank), number("WORLD_SIZE", r.World),
+		"LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1",
+		number("NODE_RANK", r.Rank), number("GROUP_RANK", r.Rank),
+		"MASTER_ADDR=" + r.Master, number("MASTER_PORT", r.Port),
+
+		number("PET_NNODES", r.World), "PET_NPROC_PER_NODE=1", number("PET_NODE_RANK", r.Rank),
+		"PET_MASTER_ADDR=" + r.Master, number("PET_MASTER_PORT", r.Port),
+
+		fmt.Sprintf("JAX_COORDINATOR_ADDRESS=%s:%d", r.Master, r.Port),
+		number(envWorker, r.Worker),
+	}
+}
+
+// interfaces keep libraries from taking another interface than that of the node.
+var interfaces = []string{"GLOO_SOCKET_IFNAME=" + iface, "NCCL_SOCKET_IFNAME=" + iface, "TP_SOCKET_IFNAME=" + iface}
+
+// environment is that of the program of a node: the user's, and over it what the network
+// and the launch have to say. r is nil for a program that is none of a worker.
+func environment(users, network []string, r *rank) []string {
+	env := slices.Concat(users, network, interfaces)
+	// A processor is rarely a node's own; the threads of several nodes would wait for each
+	// other in turn.
+	if !slices.ContainsFunc(users, func(v string) bool { return strings.HasPrefix(v, "OMP_NUM_THREADS=") }) {
+		env = append(env, "OMP_NUM_THREADS=1")
+	}
+	if r != nil {
+		env = append(env, r.variables()...)
+	}
+	return lastCounts(env)
+}
+
+// lastCounts leaves the last one of variables with the same name: programs disagree
+// about which one counts.
+func lastCounts(env []string) (left []string) {
+	at := map[string]int{}
+	for _, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		if k, is := at[name]; is {
+			left[k] = v
+			continue
+		}
+		at[name] = len(left)
+		left = append(left, v)
+	}
+	return left
+}

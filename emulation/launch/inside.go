@@ -1,0 +1,254 @@
+//go:build linux
+
+package launch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/cluster"
+	"testbed/emulation/network"
+	"testbed/emulation/programs"
+	"testbed/shaping/userlink"
+)
+
+// driver does what a Machine decides, in the job's goroutine.
+type driver struct {
+	s       *network.Supervisor
+	spec    *spec
+	machine *Machine
+	ground  *programs.Ground
+	faults  *network.LinkFaults
+	agents  map[string]*network.Child
+	printer *printer
+	env     []string // of programs, beside their ranks
+	dir     string
+	began   time.Time
+	ticks   int            // the last timer that was set
+	counted []func() error // for each count that the router was asked for
+	over    bool
+}
+
+// RunLaunch is Run in the sandbox.
+func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
+	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, began: time.Now()}
+	if err := json.Unmarshal(raw, d.spec); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	d.machine = NewMachine(d.spec.Machine)
+	go func() {
+		for {
+			var c signalCommand
+			if s.NextCommand(&c) != nil {
+				return
+			}
+			s.Post(func() error { return d.tell(Signalled{c.Signal}) })
+		}
+	}()
+	// Whoever reads the output may close it.
+	signal.Ignore(unix.SIGPIPE)
+	var err error
+	if d.ground, err = programs.Build(s, &d.spec.Network, d.count); err != nil {
+		return err
+	}
+	d.faults = d.ground.Links.LinkFaults(d.spec.Network.Faults)
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	if err := d.tell(Began{}); err != nil {
+		return err
+	}
+	if err := s.HandleUntil(func() bool { return d.over }); err != nil {
+		return err
+	}
+	d.printer.close()
+	result := Result{Exit: d.machine.Exit(), Cause: d.cause()}
+	if result.Fidelity, err = d.ground.End(false); err != nil {
+		return err
+	}
+	return s.Hand(note{Result: &result})
+}
+
+// prepare starts the agents and the printer.
+func (d *driver) prepare() error {
+	var err error
+	if d.env, err = d.ground.Env(); err != nil {
+		return err
+	}
+	d.env = append(os.Environ(), d.env...)
+	if d.dir, err = os.Getwd(); err != nil {
+		d.dir = "/"
+	}
+	if d.ground.Hosts.Several() {
+		if err := cluster.ServeExec(d.s, d.ground.Links, programs.ExecSocket); err != nil {
+			return err
+		}
+	}
+	var nodes []string
+	for _, p := range d.spec.Machine.Programs {
+		nodes = append(nodes, p.Node)
+	}
+	d.printer, err = newPrinter(nodes, d.spec.Dir, d.spec.Colours, os.Stdout, os.Stderr,
+		func(node string) {
+			d.s.Post(func() error { return d.order(node, order{Taken: true}) })
+		},
+		func(err error) {
+			d.s.Post(func() error { return d.broken(err) })
+		})
+	if err != nil {
+		return fmt.Errorf("keeping the programs' output: %w", err)
+	}
+	for _, node := range nodes {
+		agent, err := d.ground.Links.StartIn(node, network.ChildSpec{
+			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node)}, Env: []string{"GOMAXPROCS=1"},
+			OnData: func(data json.RawMessage) error { return d.heard(node, data) },
+			OnEnd: func(c *network.Child, reason string) error {
+				if d.over {
+					return nil
+				}
+				return fmt.Errorf("the process that looks after the program of %s has ended: %s", node, reason)
+			},
+		})
+		if err != nil {
+			return err
+		}
+		d.agents[node] = agent
+	}
+	return d.s.Await(network.StartupPatience, "the agents in the nodes", func() bool {
+		for _, a := range d.agents {
+			if !a.Ready {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// tell tells the machine what has happened, and does what it decides.
+func (d *driver) tell(e Event) error {
+	if d.over {
+		return nil
+	}
+	for _, a := range d.machine.Step(time.Since(d.began), e) {
+		if err := d.do(a); err != nil {
+			return err
+		}
+	}
+	at, is := d.machine.Next()
+	d.ticks++
+	if tick := d.ticks; is {
+		time.AfterFunc(at-time.Since(d.began), func() {
+			d.s.Post(func() error {
+				if tick != d.ticks {
+					return nil // there is a later one
+				}
+				return d.tell(Tick{})
+			})
+		})
+	}
+	return nil
+}
+
+func (d *driver) do(a Action) error {
+	switch a.Do {
+	case Start:
+		return d.start(a)
+	case Signal:
+		return d.order(a.Node, order{Signal: a.Signal})
+	case Kill:
+		return d.order(a.Node, order{Kill: true})
+	case StartClock:
+		d.ground.Watch()
+		d.faults.Schedule(time.Now(), d.spec.Zero, func(_, _ time.Duration) error { return nil })
+	case Say:
+		d.s.Tell("%s", a.Text)
+	case Finish:
+		d.over = true
+	}
+	return nil
+}
+
+// order tells the agent of a node something. One that has ended has been reported.
+func (d *driver) order(node string, o order) error {
+	_ = d.agents[node].Send(o)
+	return nil
+}
+
+func (d *driver) start(a Action) error {
+	s := d.spec.Starts[a.Node]
+	env := environment(d.env, nil, s.Rank)
+	env = append(env, fmt.Sprintf("%s=%d", envIncarnation, a.Incarnation))
+	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
+}
+
+// heard takes the report of an agent.
+func (d *driver) heard(node string, data json.RawMessage) error {
+	var r agentReport
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("reading a report of node %s: %w", node, err)
+	}
+	switch {
+	case d.over: // the printer is about to close
+	case r.Data != nil:
+		d.printer.in <- piece{node: node, stream: r.Stream, data: r.Data}
+	case r.Ended != nil:
+		d.printer.in <- piece{node: node, ended: true}
+		return d.tell(*r.Ended)
+	case r.Killed != nil:
+		if r.Killed.Left > 0 {
+			d.s.Tell("%d processes in %s could not be ended: they wait for a device", r.Killed.Left, node)
+		}
+		return d.tell(Killed{node})
+	}
+	return nil
+}
+
+// broken takes that output can no longer be written.
+func (d *driver) broken(err error) error {
+	if errors.Is(err, unix.EPIPE) {
+		return d.tell(Unheard{})
+	}
+	d.s.Tell("the programs' output is incomplete: %v", err)
+	return nil
+}
+
+// count takes a count of the router.
+func (d *driver) count(*userlink.Stats) {
+	if len(d.counted) > 0 {
+		next := d.counted[0]
+		d.counted = d.counted[1:]
+		d.s.Post(next)
+	}
+}
+
+// longestCause is how much of a program's last line is shown.
+const longestCause = 300
+
+// cause is the first failure in words.
+func (d *driver) cause() string {
+	c := d.machine.Cause()
+	if c == nil {
+		return ""
+	}
+	if c.Node == "" {
+		return c.Text
+	}
+	text := fmt.Sprintf("%s %s after %.1f s, first of %d", c.Node, c.Text, c.After.Seconds(), len(d.spec.Machine.Programs))
+	if strings.HasPrefix(c.Text, "could not") {
+		text = c.Node + " " + c.Text
+	}
+	if last := d.printer.nodes[c.Node].cause; last != "" {
+		if len(last) > longestCause {
+			last = strings.ToValidUTF8(last[:longestCause], "") + " …"
+		}
+		text += " (its last line: " + last + ")"
+	}
+	return text
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package launch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"testbed/emulation/monitor"
+	"testbed/emulation/network"
+	"testbed/emulation/programs"
+	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
+	"testbed/policy"
+	"testbed/scenarios/resolved"
+)
+
+// KindLaunch is the kind of the job of Run, RunLaunch.
+const KindLaunch = "launch"
+
+// Options say which network to build and what to start on it.
+type Options struct {
+	programs.Network
+	// Command is started in the node of every worker that PerNode has none for. It may be
+	// empty if PerNode has one for all.
+	Command []string
+	PerNode map[string][]string
+	// Central is started in the coordinator's node before all others, and ended after
+	// them; it may be empty.
+	Central    []string
+	MasterPort int
+	Grace      time.Duration
+	KeepGoing  bool
+	// Dir is an existing directory for the programs' output; empty: it is not kept.
+	Dir string
+	// Progress is told what happens in words; it may be nil.
+	Progress func(string)
+}
+
+// Result is what came of a launch.
+type Result struct {
+	Exit int
+	// Cause is the first failure in words; empty if there was none.
+	Cause string
+	// Fidelity says what the network was worth since the scenario's clock started; nil if
+	// it never did.
+	Fidelity *monitor.Record
+}
+
+// spec is the job of Run.
+type spec struct {
+	Network programs.Spec
+	Machine Config
+	Starts  map[string]start // by node
+	Dir     string
+	Zero    policy.Time // the scenario time at which its clock starts
+	Colours [2]bool     // standard output and error are terminals
+}
+
+// start is how the program of a node is started.
+type start struct {
+	Command []string
+	Rank    *rank // nil: it is none of a worker
+}
+
+// note is what the job tells.
+type note struct {
+	Result *Result `json:"result,omitempty"`
+}
+
+// signalCommand passes a signal on to the programs.
+type signalCommand struct{ Signal syscall.Signal }
+
+// patience is how many signals end the launch at once: the first is passed on to the
+// programs, the second kills them.
+const patience = 3
+
+// Run starts the programs on the scenario's network and waits for their end. Output goes
+// to standard output and error, line by line. Signals are passed on to the programs.
+func Run(ctx context.Context, o Options) (result Result, err error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	job, err := o.job()
+	if err != nil {
+		return Result{}, err
+	}
+	hosts, network_, err := o.Form(ctx, o.Progress)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { hosts.Close(err) }()
+	job.Network = network_
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	defer signal.Stop(signals)
+	box, err := network.Start(context.Background(), hosts.Job(KindLaunch, job), sandbox.Config{Stdout: os.Stdout, Stderr: os.Stderr})
+	if err != nil {
+		return Result{}, err
+	}
+	defer box.Close()
+	type end struct {
+		result *Result
+		err    error
+	}
+	done := make(chan end, 1)
+	go func() {
+		r, err := o.listen(box)
+		done <- end{r, err}
+	}()
+	for seen := 0; ; {
+		select {
+		case sig := <-signals:
+			if seen++; seen >= patience {
+				return Result{Exit: 128 + int(sig.(syscall.Signal)), Cause: "interrupted " + fmt.Sprint(seen) + " times"}, nil
+			}
+			box.Send(signalCommand{sig.(syscall.Signal)})
+		case e := <-done:
+			if e.err != nil {
+				return Result{}, e.err
+			}
+			return *e.result, nil
+		}
+	}
+}
+
+// listen takes the notes of the job until its result.
+func (o *Options) listen(job *network.Job) (*Result, error) {
+	for {
+		n, err := job.Next()
+		if err != nil {
+			return nil, err
+		}
+		if n.Stage != "" && !n.Quiet {
+			o.Progress(n.Stage)
+		}
+		if n.Data == nil {
+			continue
+		}
+		var told note
+		if err := json.Unmarshal(n.Data, &told); err != nil {
+			return nil, fmt.Errorf("reading the sandbox's messages: %w", err)
+		}
+		if told.Result != nil {
+			return told.Result, nil
+		}
+	}
+}
+
+// job checks the options and makes the job of them, but for its network.
+func (o *Options) job() (*spec, error) {
+	if err := o.Network.Check(); err != nil {
+		return nil, err
+	}
+	s := o.Scenario
+	first := s.FirstJoin()
+	j := &spec{
+		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Clock: ClockCommand},
+		Starts:  map[string]start{}, Dir: o.Dir, Zero: first,
+		Colours: [2]bool{coloured(os.Stdout), coloured(os.Stderr)},
+	}
+	if o.Grace < 0 {
+		return nil, errs.Usagef("--grace %v: must not be below 0", o.Grace)
+	}
+	if o.MasterPort < 1 || o.MasterPort > 65535 {
+		return nil, errs.Usagef("--master-port %d: must be between 1 and 65535", o.MasterPort)
+	}
+	if len(o.Central) > 0 {
+		j.Machine.Programs = append(j.Machine.Programs, Program{Node: policy.CoordinatorNode, Central: true})
+		j.Starts[policy.CoordinatorNode] = start{Command: o.Central}
+	}
+	workers := slices.SortedFunc(slices.Values(s.Workers), func(a, b resolved.Worker) int { return cmp.Compare(a.ID, b.ID) })
+	master := s.Plan.Nodes[s.Plan.Index(workers[0].ID.Node())].Addr.Addr().String()
+	var names []string
+	for k, w := range workers {
+		name := w.ID.Node()
+		names = append(names, name)
+		command := o.Command
+		if own, is := o.PerNode[name]; is {
+			command = own
+		}
+		if len(command) == 0 {
+			return nil, errs.Usagef("no program for %s: write -- and a program after the scenario, or --per-node %s=CMD", name, name)
+		}
+		j.Machine.Programs = append(j.Machine.Programs, Program{
+			Node: name, Late: w.JoinAt > first, JoinAt: s.ClockDuration(w.JoinAt) - s.ClockDuration(first),
+		})
+		j.Starts[name] = start{Command: command, Rank: &rank{Worker: int(w.ID), Rank: k, World: len(workers), Master: master, Port: o.MasterPort}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.PerNode)) {
+		if !slices.Contains(names, name) {
+			return nil, errs.Usagef("--per-node %s=…: no such worker; the workers are %s", name, strings.Join(names, " "))
+		}
+	}
+	return j, nil
+}
+
+// Missing is the first program that this machine does not have, as an error of package
+// exec; nil if it has all. Over several hosts, others may have others.
+func (o *Options) Missing() error {
+	if o.Hosts != nil {
+		return nil
+	}
+	for _, command := range slices.Concat([][]string{o.Command, o.Central}, slices.Collect(maps.Values(o.PerNode))) {
+		if len(command) == 0 {
+			continue
+		}
+		// testbed is found in nodes wherever it is.
+		if _, err := exec.LookPath(command[0]); err != nil && command[0] != "testbed" {
+			return err
+		}
+	}
+	return nil
+}
+
+// coloured says whether a file is a terminal that may show colours (no-color.org).
+func coloured(f *os.File) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,508 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"testbed/scenarios/faults"
+)
+
+// Clock says what starts the clock of a scenario: the one that its injects and late
+// joins count on.
+type Clock string
+
+// The ways to start the clock.
+const (
+	ClockCommand Clock = "command" // the start of the programs
+	ClockTraffic Clock = "traffic" // the first byte between workers, or a mark before it
+	ClockMark    Clock = "mark"    // testbed mark start
+)
+
+// Config is what a Machine decides on. Durations are by the machine's clock.
+type Config struct {
+	Programs  []Program // in the order in which they are started
+	Grace     time.Duration
+	KeepGoing bool // the end of one program does not end the others
+	Clock     Clock
+	Injects   []Inject // by their times
+}
+
+// Program is the program of a node.
+type Program struct {
+	Node string
+	// Central is a program for the others: it is ended when they have ended.
+	Central bool
+	// Late programs start on the scenario's clock, at JoinAt.
+	Late   bool
+	JoinAt time.Duration
+}
+
+// Inject is something that happens to the program of a node on the scenario's clock.
+type Inject struct {
+	// Op is Crash, Restart, Pause, Resume, Slow, Restore or Preempt.
+	Op     faults.Op
+	Node   string
+	At     time.Duration
+	After  time.Duration // of Restart: until the program is started again
+	Notice time.Duration // of Preempt: from the warning to the end
+	Factor float64       // of Slow
+}
+
+// Event is what a Machine is told: one of the types below.
+type Event any
+
+// The events.
+type (
+	Began struct{} // the network is up
+	Ended struct { // the program of a node has ended, or could not be started
+		Node   string
+		Code   int            // -1 if a signal ended it
+		Signal syscall.Signal // or 0
+		Why    string         // it could not be started; then Code is that of a shell
+	}
+	Killed    struct{ Node string }           // nothing is left in a node
+	Signalled struct{ Signal syscall.Signal } // the user's process has got a signal
+	Unheard   struct{}                        // nobody reads the programs' output any more
+	Marked    struct{ By string }             // testbed mark start
+	Carried   struct{ By string }             // the first byte between workers
+	Tick      struct{}                        // the time of Next has come
+)
+
+// Verb is what an Action does.
+type Verb string
+
+// The verbs.
+const (
+	Start      Verb = "start"       // the program of a node
+	Signal     Verb = "signal"      // the program and its process group
+	Kill       Verb = "kill"        // all that runs in a node; the answer is Killed
+	PowerOff   Verb = "power_off"   // cut the links of a node, then Kill
+	PowerOn    Verb = "power_on"    // join the links of a node again
+	Freeze     Verb = "freeze"      // stop all that runs in a node
+	Thaw       Verb = "thaw"        // the end of Freeze
+	Slow       Verb = "slow"        // a node has 1/Factor of the processor time that it took
+	Restore    Verb = "restore"     // the end of Slow
+	StartClock Verb = "start_clock" // links change on it from now on
+	Say        Verb = "say"         // tell the user Text
+	Finish     Verb = "finish"      // all is over
+)
+
+// Action is what a Machine has done.
+type Action struct {
+	Do          Verb
+	Node        string
+	Incarnation int            // of Start, from 0
+	Signal      syscall.Signal // of Signal
+	Factor      float64        // of Slow
+	Inject      faults.Op      // that it is part of, or empty
+	Text        string         // of Say; of StartClock: what started it
+}
+
+// Cause is the first failure.
+type Cause struct {
+	Node  string
+	Text  string        // what happened, as "exited with code 3"
+	After time.Duration // since the program was started
+	Code  int           // for whoever has started the launch
+}
+
+// program is a Program at work.
+type program struct {
+	Program
+	phase       phase
+	incarnation int
+	began       time.Duration // the last incarnation
+	killing     bool          // until nothing is left in the node
+	injured     bool          // its end is the scenario's
+	off         bool          // its links are cut
+	frozen      bool
+	restartAt   time.Duration // if restarts
+	restarts    bool
+}
+
+type phase int
+
+const (
+	waiting phase = iota
+	running
+	over
+)
+
+// Machine decides what is started and what ends what. It has no clock: every time is the
+// caller's, since any moment.
+type Machine struct {
+	cfg      Config
+	programs []*program
+	injects  []Inject // that are not due yet
+	notices  []Inject // of preemptions, with At when they end
+
+	clockAt  time.Duration
+	clocked  bool
+	clockBy  string
+	marked   bool
+	begun    bool
+	finished bool
+	signals  int // of the user
+	first    syscall.Signal
+	ending   bool // nothing is started any more
+	killAt   time.Duration
+	kills    bool
+	giveUpAt time.Duration
+	givesUp  bool
+	cause    *Cause
+
+	now     time.Duration
+	actions []Action
+}
+
+// lastPatience is how long the end of what was killed is waited for.
+const lastPatience = 10 * time.Second
+
+// NewMachine returns a machine that waits for Began.
+func NewMachine(cfg Config) *Machine {
+	m := &Machine{cfg: cfg, injects: slices.Clone(cfg.Injects)}
+	slices.SortStableFunc(m.injects, func(a, b Inject) int { return cmp.Compare(a.At, b.At) })
+	for _, p := range cfg.Programs {
+		m.programs = append(m.programs, &program{Program: p, incarnation: -1})
+	}
+	return m
+}
+
+// Cause is the first failure so far, nil without one.
+func (m *Machine) Cause() *Cause { return m.cause }
+
+// Exit is the exit code for the user.
+func (m *Machine) Exit() int {
+	if m.cause != nil {
+		return m.cause.Code
+	}
+	return 0
+}
+
+// Clocked says whether the scenario's clock has started, and when.
+func (m *Machine) Clocked() (at time.Duration, yes bool) { return m.clockAt, m.clocked }
+
+// Left are the injects and late programs that were not due before the end.
+func (m *Machine) Left() (injects []Inject, programs []string) {
+	for _, p := range m.programs {
+		if p.incarnation < 0 {
+			programs = append(programs, p.Node)
+		}
+	}
+	return m.injects, programs
+}
+
+// Next is when the machine has to be told a Tick, if ever.
+func (m *Machine) Next() (at time.Duration, ok bool) {
+	consider := func(t time.Duration, is bool) {
+		if is && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	if m.finished || !m.begun {
+		return 0, false
+	}
+	consider(m.killAt, m.kills)
+	consider(m.giveUpAt, m.givesUp)
+	if m.ending {
+		return at, ok
+	}
+	if m.clocked {
+		if len(m.injects) > 0 {
+			consider(m.clockAt+m.injects[0].At, true)
+		}
+		for _, n := range m.notices {
+			consider(m.clockAt+n.At, true)
+		}
+	}
+	for _, p := range m.programs {
+		consider(m.clockAt+p.JoinAt, m.clocked && p.phase == waiting && p.Late)
+		consider(p.restartAt, p.restarts && p.phase == over && !p.killing)
+	}
+	return at, ok
+}
+
+// Step tells the machine an event and returns what is to be done, in that order. Times
+// never go back.
+func (m *Machine) Step(now time.Duration, e Event) []Action {
+	m.now, m.actions = now, nil
+	switch e := e.(type) {
+	case Began:
+		m.begin()
+	case Ended:
+		m.ended(e)
+	case Killed:
+		m.program(e.Node).killing = false
+	case Signalled:
+		m.signalled(e.Signal)
+	case Unheard:
+		m.unheard()
+	case Marked:
+		switch {
+		case !m.clocked && m.begun:
+			m.startClock("testbed mark start in " + e.By)
+		case m.clocked && !m.marked:
+			m.say("testbed mark start in %s changes nothing: the clock had been started by %s; take --clock mark", e.By, m.clockBy)
+		}
+		m.marked = true // every worker may say so
+	case Carried:
+		if m.cfg.Clock == ClockTraffic && m.begun && !m.clocked {
+			m.startClock("the first byte between workers, from " + e.By)
+		}
+	}
+	if m.begun && !m.finished {
+		m.due()
+		m.conclude()
+	}
+	return m.actions
+}
+
+func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
+
+func (m *Machine) say(format string, args ...any) {
+	m.do(Action{Do: Say, Text: fmt.Sprintf(format, args...)})
+}
+
+func (m *Machine) program(node string) *program {
+	return m.programs[slices.IndexFunc(m.programs, func(p *program) bool { return p.Node == node })]
+}
+
+func (m *Machine) begin() {
+	m.begun = true
+	if m.signals > 0 { // it came before there was anything to signal
+		m.cause = &Cause{Text: "interrupted before the programs were started (" + m.first.String() + ")", Code: 128 + int(m.first)}
+		m.ending = true
+		return
+	}
+	for _, p := range m.programs {
+		if !p.Late {
+			m.start(p)
+		}
+	}
+	if m.cfg.Clock == ClockCommand {
+		m.startClock("the start of the programs")
+	}
+}
+
+func (m *Machine) start(p *program) {
+	p.phase, p.began, p.injured, p.restarts = running, m.now, false, false
+	p.incarnation++
+	if p.off {
+		p.off = false
+		m.do(Action{Do: PowerOn, Node: p.Node})
+	}
+	m.do(Action{Do: Start, Node: p.Node, Incarnation: p.incarnation})
+}
+
+func (m *Machine) startClock(by string) {
+	m.clocked, m.clockAt, m.clockBy = true, m.now, by
+	m.do(Action{Do: StartClock, Text: by})
+}
+
+// due does what is due.
+func (m *Machine) due() {
+	if m.kills && m.now >= m.killAt {
+		m.kills = false
+		m.killAll()
+	}
+	if m.ending {
+		return
+	}
+	for _, p := range m.programs {
+		if m.clocked && p.phase == waiting && p.Late && m.now >= m.clockAt+p.JoinAt {
+			m.start(p)
+		}
+		if p.restarts && p.phase == over && !p.killing && m.now >= p.restartAt {
+			m.start(p)
+		}
+	}
+	for m.clocked && len(m.injects) > 0 && m.now >= m.clockAt+m.injects[0].At {
+		in := m.injects[0]
+		m.injects = m.injects[1:]
+		m.inject(in)
+	}
+	for k := 0; k < len(m.notices); {
+		if in := m.notices[k]; m.now >= m.clockAt+in.At {
+			m.notices = slices.Delete(m.notices, k, k+1)
+			if p := m.program(in.Node); p.phase == running {
+				m.powerOff(p, in.Op)
+			}
+			continue
+		}
+		k++
+	}
+}
+
+// inject does to a program what the scenario has in store for it.
+func (m *Machine) inject(in Inject) {
+	p := m.program(in.Node)
+	if p.phase != running {
+		what := "had ended"
+		if p.phase == waiting {
+			what = "had not been started"
+		}
+		m.say("%s %s did not happen: its program %s", in.Op, in.Node, what)
+		return
+	}
+	switch in.Op {
+	case faults.Crash:
+		m.powerOff(p, in.Op)
+	case faults.Restart:
+		m.powerOff(p, in.Op)
+		p.restarts, p.restartAt = true, m.clockAt+in.At+in.After
+	case faults.Pause:
+		p.frozen = true
+		m.do(Action{Do: Freeze, Node: in.Node, Inject: in.Op})
+	case faults.Resume:
+		m.thaw(p, in.Op)
+	case faults.Slow:
+		m.do(Action{Do: Slow, Node: in.Node, Factor: in.Factor, Inject: in.Op})
+	case faults.Restore:
+		m.do(Action{Do: Restore, Node: in.Node, Inject: in.Op})
+	case faults.Preempt:
+		p.injured = true
+		m.thaw(p, "")
+		m.do(Action{Do: Signal, Node: in.Node, Signal: syscall.SIGTERM, Inject: in.Op})
+		in.At += in.Notice
+		m.notices = append(m.notices, in)
+	}
+}
+
+func (m *Machine) powerOff(p *program, by faults.Op) {
+	p.injured, p.killing, p.off, p.frozen = true, true, true, false
+	m.do(Action{Do: PowerOff, Node: p.Node, Inject: by})
+}
+
+func (m *Machine) thaw(p *program, by faults.Op) {
+	if p.frozen {
+		p.frozen = false
+		m.do(Action{Do: Thaw, Node: p.Node, Inject: by})
+	}
+}
+
+func (m *Machine) ended(e Ended) {
+	p := m.program(e.Node)
+	p.phase = over
+	early := p.Central && !m.ending && m.busy()
+	code := e.Code
+	if e.Signal != 0 {
+		code = 128 + int(e.Signal)
+	}
+	if p.injured || p.Central && !early || code == 0 && !early {
+		return
+	}
+	if !p.killing { // what the program has left behind
+		p.killing = true
+		m.do(Action{Do: Kill, Node: p.Node})
+	}
+	if m.cause != nil {
+		return
+	}
+	text := fmt.Sprintf("exited with code %d", code)
+	switch {
+	case e.Why != "":
+		text = "could not be started: " + e.Why
+	case e.Signal != 0:
+		text = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+	case code == 0:
+		code, text = 1, "exited with code 0 before the others"
+	}
+	m.cause = &Cause{Node: p.Node, Text: text, After: m.now - p.began, Code: code}
+	if !m.cfg.KeepGoing && m.signals == 0 {
+		m.end(syscall.SIGTERM)
+	}
+}
+
+// busy says whether a program that is not central runs, or will.
+func (m *Machine) busy() bool {
+	return slices.ContainsFunc(m.programs, func(p *program) bool {
+		return !p.Central && (p.phase == running || p.restarts && !m.ending)
+	})
+}
+
+// end ends all programs: by a signal, and by force when the grace period is over.
+func (m *Machine) end(sig syscall.Signal) {
+	m.ending, m.kills, m.killAt = true, true, m.now+m.cfg.Grace
+	m.pass(sig)
+}
+
+// pass passes a signal on to all programs. One that is stopped could not heed it.
+func (m *Machine) pass(sig syscall.Signal) {
+	for _, p := range m.programs {
+		if p.phase == running && !p.killing {
+			m.thaw(p, "")
+			m.do(Action{Do: Signal, Node: p.Node, Signal: sig})
+		}
+	}
+}
+
+func (m *Machine) killAll() {
+	for _, p := range m.programs {
+		if p.phase == running && !p.killing {
+			p.killing = true
+			m.do(Action{Do: Kill, Node: p.Node})
+		}
+	}
+	m.givesUp, m.giveUpAt = true, m.now+lastPatience
+}
+
+func (m *Machine) signalled(sig syscall.Signal) {
+	m.signals++
+	if m.signals == 1 {
+		m.first = sig
+	}
+	if !m.begun {
+		return
+	}
+	m.ending = true // nothing new begins
+	if m.signals > 1 {
+		m.kills = false
+		m.killAll()
+		return
+	}
+	m.pass(sig)
+}
+
+// unheard ends all, as the signal that a single program would have got.
+func (m *Machine) unheard() {
+	if m.cause == nil {
+		m.cause = &Cause{Text: "nobody reads the output of the programs any more", Code: 128 + int(syscall.SIGPIPE)}
+	}
+	if m.begun && !m.ending {
+		m.end(syscall.SIGTERM)
+	}
+}
+
+// conclude ends the central program after the others, and all when nothing runs.
+func (m *Machine) conclude() {
+	if m.givesUp && m.now >= m.giveUpAt {
+		m.finish()
+		return
+	}
+	if m.busy() {
+		return
+	}
+	var central *program
+	for _, p := range m.programs {
+		if p.Central && (p.phase == running || p.restarts && !m.ending) {
+			central = p
+		}
+	}
+	if !m.ending {
+		m.ending = true // late programs have nobody to join
+		if central != nil && central.phase == running {
+			m.end(syscall.SIGTERM)
+		}
+	}
+	if central == nil || central.phase != running {
+		m.finish()
+	}
+}
+
+func (m *Machine) finish() {
+	m.finished = true
+	m.do(Action{Do: Finish})
+}

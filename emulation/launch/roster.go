@@ -1,0 +1,166 @@
+//go:build linux
+
+package launch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// roster finds all that runs in the node of this process: whatever has one of its
+// namespaces, however it was started and whatever session it has made for itself.
+type roster struct {
+	own   map[string]string // what /proc/PID/ns has of the node, by kind
+	spare []int             // processes that are not the program's
+}
+
+// newRoster returns the roster of the node that this process is in.
+func newRoster() (*roster, error) {
+	r := &roster{own: map[string]string{}, spare: []int{os.Getpid()}}
+	for _, kind := range []string{"net", "uts", "ipc"} {
+		ns, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the processes of the node: %w", err)
+		}
+		r.own[kind] = ns
+	}
+	return r, nil
+}
+
+// members are the processes of the node that have not ended.
+func (r *roster) members() (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil // a sandbox has /proc
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || slices.Contains(r.spare, pid) {
+			continue
+		}
+		for kind, own := range r.own {
+			// What has ended and was not waited for has no namespaces any more.
+			if ns, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns", kind)); err == nil && ns == own {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
+
+// Limits on how long all processes of a node may take to end or to stop. What waits for
+// a device does neither.
+const (
+	rosterPatience = 5 * time.Second
+	rosterRest     = time.Millisecond
+)
+
+// kill ends all processes of the node. It returns how many there were and how many are
+// left, which is none unless they wait for a device.
+func (r *roster) kill() (ended, left int) {
+	seen := map[int]bool{}
+	left = r.until(func() (open []int) {
+		open = r.members()
+		for _, pid := range open {
+			seen[pid] = true
+			// A number is not given anew before all others have been: it cannot be
+			// another's so soon.
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		return open
+	})
+	return len(seen) - left, left
+}
+
+// stop stops all processes of the node, those too that are started meanwhile. It returns
+// how many there are and how many of them run on.
+func (r *roster) stop() (stopped, left int) {
+	seen := map[int]bool{}
+	left = r.until(func() (open []int) {
+		for _, pid := range r.members() {
+			seen[pid] = true
+			if state(pid) != 'T' && state(pid) != 't' {
+				open = append(open, pid)
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+		return open
+	})
+	return len(seen) - left, left
+}
+
+// resume is the end of stop.
+func (r *roster) resume() {
+	for _, pid := range r.members() {
+		_ = unix.Kill(pid, unix.SIGCONT)
+	}
+}
+
+// until calls try until it returns no process, and returns how many were left when
+// patience was over.
+func (r *roster) until(try func() []int) int {
+	for deadline := time.Now().Add(rosterPatience); ; time.Sleep(rosterRest) {
+		open := try()
+		if len(open) == 0 || time.Now().After(deadline) {
+			return len(open)
+		}
+	}
+}
+
+// state is that of a process, as proc_pid_stat(5) has it, 0 if it has ended.
+func state(pid int) byte {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	if _, rest, found := strings.Cut(string(text), ") "); found && rest != "" {
+		return rest[0]
+	}
+	return 0
+}
+
+// processorTime is how long a process has computed in all its threads, false if it has
+// ended.
+func processorTime(pid int) (time.Duration, bool) {
+	// The clock of another process, clock_getcpuclockid(3): the kernel makes its number of
+	// the complement of the process's, and of the kind, which is 2.
+	const kind = 2
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|kind), &ts); err != nil {
+		return 0, false
+	}
+	return time.Duration(ts.Nano()), true
+}
+
+// meter adds up what the processes of a node have computed.
+type meter struct {
+	last  map[int]time.Duration
+	ended time.Duration // of processes that are no more
+}
+
+// read is the processor time of some processes, and of those before that have ended.
+func (m *meter) read(pids []int) time.Duration {
+	sum := time.Duration(0)
+	now := make(map[int]time.Duration, len(pids))
+	for _, pid := range pids {
+		if t, is := processorTime(pid); is {
+			now[pid] = t
+			sum += t
+		}
+	}
+	for pid, t := range m.last {
+		if n, is := now[pid]; !is || n < t { // it has ended, or another one has its number
+			m.ended += t
+		}
+	}
+	m.last = now
+	return m.ended + sum
+}
