@@ -69,11 +69,26 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 		return err
 	}
 	d.printer.close()
+	d.tellLeft()
 	result := Result{Exit: d.machine.Exit(), Cause: d.cause()}
 	if result.Fidelity, err = d.ground.End(false); err != nil {
 		return err
 	}
 	return s.Hand(note{Result: &result})
+}
+
+// tellLeft tells what did not happen before the end.
+func (d *driver) tellLeft() {
+	if d.machine.Exit() != 0 {
+		return // there is a better reason
+	}
+	injects, late := d.machine.Left()
+	for _, node := range late {
+		d.s.Tell("%s was not started: all others had ended before its join_at", node)
+	}
+	for _, in := range injects {
+		d.s.Tell("%s %s did not happen: all programs had ended before", in.Op, in.Node)
+	}
 }
 
 // prepare starts the agents and the printer.

@@ -1,0 +1,330 @@
+//go:build linux
+
+package test
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"testbed/internal/rapidtest"
+)
+
+// programLines are the lines of a text in order, without those of testbed itself.
+func programLines(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "testbed: ") {
+			all = append(all, strings.TrimRight(line, "\n"))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// lastLine is the last line of a text.
+func lastLine(text string) string {
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return all[len(all)-1]
+}
+
+// TestLaunch: the program runs once in every worker's node, with the variables that
+// distributed programs expect; its output is prefixed, and kept as it was.
+func TestLaunch(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	out := filepath.Join(t.TempDir(), "out")
+	r := testbed(t, "launch", "homogeneous", "--out", out, "--", "sh", "-c",
+		`echo $(hostname) $TESTBED_NODE $TESTBED_WORKER $RANK $WORLD_SIZE $NODE_RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT $JAX_COORDINATOR_ADDRESS $PET_NNODES $PET_NODE_RANK $GLOO_SOCKET_IFNAME $OMP_NUM_THREADS $TESTBED_INCARNATION $TESTBED_ADDR_W3; printf 'two\rthree'; cat; echo bad >&2`)
+	var want, bad []string
+	for k := range 4 {
+		want = append(want, fmt.Sprintf("w%d: three", k), fmt.Sprintf("w%d: two", k),
+			fmt.Sprintf("w%d: w%d w%d %d %d 4 %d 0 1 %d 10.0.0.2:29500 10.0.0.2:29500 4 %d eth0 1 0 10.0.0.5", k, k, k, k, k, k, k, k))
+		bad = append(bad, fmt.Sprintf("w%d: bad", k))
+	}
+	slices.Sort(want)
+	if got := programLines(r.stdout); r.code != 0 || !slices.Equal(got, want) {
+		t.Errorf("exit code %d\n%s\nwant\n%s\n%s", r.code, strings.Join(got, "\n"), strings.Join(want, "\n"), r.stderr)
+	}
+	if got := programLines(r.stderr); !slices.Equal(got, bad) || !strings.HasPrefix(lastLine(r.stderr), "testbed: the network was ") {
+		t.Errorf("stderr %q", r.stderr)
+	}
+	log, err := os.ReadFile(filepath.Join(out, "logs", "w3.out"))
+	if err != nil || !strings.HasSuffix(string(log), "10.0.0.5\ntwo\rthreebad\n") && !strings.HasSuffix(string(log), "10.0.0.5\nbad\ntwo\rthree") && !strings.HasSuffix(string(log), "10.0.0.5\ntwo\rthree") {
+		t.Errorf("the log: %q, %v", log, err)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestLaunchExitCodes: the first failure is the exit code, and the last line.
+func TestLaunchExitCodes(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		last string // a regular expression
+	}{
+		"all well":     {[]string{"--", "true"}, 0, `the network was `},
+		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, first of 4 \(its last line: oops\)$`},
+		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, first of 4$`},
+		"keep going":   {[]string{"--keep-going", "--", "sh", "-c", "[ $RANK != 1 ] && sleep 1 && echo went on && exit; exit 5"}, 5, `^testbed: w1 exited with code 5`},
+		"by force":     {[]string{"--grace", "300ms", "--", "sh", "-c", `[ $RANK = 0 ] && exit 7; trap "" TERM; while :; do sleep 0.1; done`}, 7, `^testbed: w0 exited with code 7`},
+		"no program":   {[]string{"--", "no-such-program"}, 127, `no-such-program`},
+		"no file":      {[]string{"--", "sh", "-c", "exec ./no-such-program"}, 127, `exited with code 127`},
+		"per node":     {[]string{"--per-node", "w2=sh -c 'exit 9'", "--per-node", "w1=true", "--", "sleep", "60"}, 9, `^testbed: w2 exited with code 9`},
+		"central":      {[]string{"--central", "sleep 60", "--", "true"}, 0, `the network was `},
+		"central dies": {[]string{"--central", "true", "--", "sleep", "60"}, 1, `^testbed: coordinator exited with code 0 before the others`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := testbed(t, append([]string{"launch", "homogeneous"}, c.args...)...)
+			if r.code != c.code || !regexp.MustCompile(c.last).MatchString(lastLine(r.stderr)) {
+				t.Errorf("exit code %d, want %d; the last line is %q, want %s\n%s", r.code, c.code, lastLine(r.stderr), c.last, r.stdout)
+			}
+			if name == "keep going" && strings.Count(r.stdout, "went on") != 3 {
+				t.Errorf("%s", r.stdout)
+			}
+		})
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestLaunchRefuses: what is asked for in vain is named in one line.
+func TestLaunchRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ args, want string }{
+		{"launch homogeneous", "no program for w0"},
+		{"launch homogeneous true", "write -- before the program"},
+		{"launch homogeneous --per-node w9=true -- true", "--per-node w9=…: no such worker; the workers are w0 w1 w2 w3"},
+		{"launch homogeneous --per-node coordinator=true -- true", "no such worker"},
+		{"launch homogeneous --per-node w1 -- true", "--per-node w1: write NODE=CMD"},
+		{"launch homogeneous --per-node w1= -- true", "there is no command after ="},
+		{"launch homogeneous --per-node w1=true --per-node w1=true -- true", "w1 has a command already"},
+		{"launch homogeneous --per-node w1='true -- true", "a quotation mark is not closed"},
+		{"launch homogeneous --central  -- true", "--central is empty"},
+		{"launch homogeneous --grace -1s -- true", "--grace -1s: must not be below 0"},
+		{"launch homogeneous --master-port 0 -- true", "--master-port 0: must be between"},
+	} {
+		r := testbed(t, strings.Split(c.args, " ")...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("testbed %s: exit code %d, %q", c.args, r.code, r.stderr)
+		}
+	}
+}
+
+// TestLaunchSignals: a signal reaches all programs, and a second one kills them, whatever
+// they make of it.
+func TestLaunchSignals(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	for name, c := range map[string]struct {
+		signals []syscall.Signal
+		script  string
+		code    int
+		stdout  string
+	}{
+		"heeded":   {[]syscall.Signal{syscall.SIGINT}, "trap 'echo bye; exit 8' INT; echo up; sleep 60 & wait", 8, "bye"},
+		"to sleep": {[]syscall.Signal{syscall.SIGTERM}, "echo up; exec sleep 60", 143, ""},
+		"ignored":  {[]syscall.Signal{syscall.SIGINT, syscall.SIGINT}, "trap '' INT TERM; echo up; while :; do sleep 0.1; done", 137, ""},
+	} {
+		cmd := command(t, t.Context(), t.Name(), "launch", "homogeneous", "--", "sh", "-c", c.script)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 4*len("w0: up\n"))); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.signals {
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond) // signals of one kind that come together are one
+		}
+		rest, _ := io.ReadAll(out)
+		_ = cmd.Wait() // an exit code
+		if got := cmd.ProcessState.ExitCode(); got != c.code || c.stdout != "" && strings.Count(string(rest), c.stdout) != 4 {
+			t.Errorf("%s: exit code %d, want %d; %q", name, got, c.code, rest)
+		}
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestLaunchEndsDaemons: what a program leaves behind in its node when it fails ends,
+// whatever session it is in and whoever its parent is now, while the others go on. So it
+// does for an ordinary user.
+func TestLaunchEndsDaemons(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	before := look(t)
+	const script = `
+import os, subprocess, sys, time
+def sleepers():
+    n = 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try: n += b"sleep\0004321" in open("/proc/%s/cmdline" % pid, "rb").read()
+        except OSError: pass
+    return n
+def until(n):
+    for _ in range(3000):
+        if sleepers() == n: return True
+        time.sleep(0.01)
+    return False
+if os.environ["RANK"] == "3":
+    subprocess.Popen(["setsid", "sleep", "4321"])
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: os.execvp("sleep", ["sleep", "4321"])
+        os._exit(0)
+    subprocess.Popen("(trap '' HUP TERM INT; sleep 4321 & wait) &", shell=True)
+    if not until(3): sys.exit(9)
+    time.sleep(0.5)
+    sys.exit(3)
+print("seen", until(3), "gone", until(0), flush=True)
+`
+	for name, credential := range map[string]*syscall.Credential{"as we are": nil, "ordinary user": {Uid: 65534, Gid: 65534}} {
+		t.Run(name, func(t *testing.T) {
+			if credential != nil && os.Geteuid() != 0 {
+				t.Skip("needs root, to become an ordinary user")
+			}
+			cmd := command(t, t.Context(), t.Name(), "launch", "homogeneous", "--keep-going", "--", "python3", "-c", script)
+			cmd.Dir = "/"
+			if credential != nil {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+			}
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != 3 || strings.Count(string(out), ": seen True gone True\n") != 3 {
+				t.Errorf("exit code %d\n%s", code, out)
+			}
+			expectNothing(t, t.Name(), before)
+		})
+	}
+}
+
+// TestLaunchLateJoiner: a worker with join_at is started then, and not if there is nobody
+// any more.
+func TestLaunchLateJoiner(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	const script = `echo $(date +%s%N); exec sleep `
+	r := testbed(t, "launch", "late_join", "--", "sh", "-c", script+"3")
+	at := map[string]float64{}
+	for _, m := range regexp.MustCompile(`(?m)^(w\d): (\d+)$`).FindAllStringSubmatch(r.stdout, -1) {
+		at[m[1]] = number(t, m[2]) / 1e9
+	}
+	// join_at is 5000 µs, and time_scale 300: 1.5 s.
+	if late := at["w3"] - max(at["w0"], at["w1"], at["w2"]); r.code != 0 || len(at) != 4 || late <= 0 {
+		t.Errorf("exit code %d; w3 was started %v s after the others\n%s%s", r.code, late, r.stdout, r.stderr)
+	}
+	r = testbed(t, "launch", "late_join", "--", "sh", "-c", script+"0")
+	if r.code != 0 || strings.Contains(r.stdout, "w3: ") || !strings.Contains(r.stderr, "testbed: w3 was not started: all others had ended before its join_at\n") {
+		t.Errorf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestLaunchOutputNobodyReads: programs end when nobody reads what they print.
+func TestLaunchOutputNobodyReads(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	cmd := command(t, t.Context(), t.Name(), "launch", "homogeneous", "--", "yes")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1<<20)); err != nil { // much, and nothing piles up
+		t.Fatal(err)
+	}
+	out.Close()
+	_ = cmd.Wait() // an exit code
+	if code := cmd.ProcessState.ExitCode(); code != 141 {
+		t.Errorf("exit code %d, want that of SIGPIPE", code)
+	}
+}
+
+// TestKilledLaunchLeavesNothing kills the command at twenty moments, with daemons and
+// programs that heed nothing.
+func TestKilledLaunchLeavesNothing(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	random := rand.New(rand.NewPCG(rapidtest.Seed(), 1))
+	for i := range 4 {
+		var all sync.WaitGroup
+		ids := make([]string, 5)
+		for k := range ids {
+			ids[k] = fmt.Sprintf("%s-%d-%d", t.Name(), i, k)
+			cmd := command(t, t.Context(), ids[k], "launch", "homogeneous", "--out", filepath.Join(t.TempDir(), "out"), "--central", "sleep 100", "--",
+				"sh", "-c", "trap '' TERM INT HUP; setsid sleep 100 & (setsid sh -c 'sleep 100 & sleep 100') & while :; do echo line; sleep 0.1; done")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			moment := time.Duration(random.Int64N(int64(2 * time.Second)))
+			all.Go(func() {
+				time.Sleep(moment)
+				if err := cmd.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+				_ = cmd.Wait() // killed
+			})
+		}
+		all.Wait()
+		for _, id := range ids {
+			expectNothing(t, id, before)
+		}
+	}
+}
+
+// TestLaunchOverHosts: programs on other hosts are started, reach each other, are heard
+// and ended as those on this one.
+func TestLaunchOverHosts(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	before := look(t)
+	l := newLab(t, 2, 1500)
+	const script = `
+import os, socket, subprocess, sys, time
+rank = int(os.environ["RANK"])
+if rank == 3: # on the other host
+    subprocess.Popen(["setsid", "sleep", "4321"])
+    s = socket.create_server(("", 5000))
+    print("listens", flush=True)
+    for _ in range(3): s.accept()[0].recv(9)
+    sys.stderr.write("enough\n")
+    sys.exit(3)
+while True:
+    try:
+        s = socket.create_connection(("w3", 5000))
+        break
+    except OSError: time.sleep(0.05)
+s.sendall(b"x")
+print("sent", flush=True)
+time.sleep(60)
+`
+	all := l.lead(t, t.Name(), "launch", "homogeneous", "--hosts", "2@192.168.77.1", "--", "python3", "-c", script)
+	end(t, all, 3)
+	want := []string{"w0: sent", "w1: sent", "w2: sent", "w3: listens"}
+	text := all[0].stderr.String()
+	if got := programLines(all[0].stdout.String()); !slices.Equal(got, want) || !strings.HasPrefix(lastLine(text), "testbed: w3 exited with code 3 after ") || !strings.HasSuffix(lastLine(text), "(its last line: enough)") {
+		t.Errorf("%q; stderr %s", got, text)
+	}
+	expectNothing(t, t.Name(), before)
+}
