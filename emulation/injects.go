@@ -141,7 +141,7 @@ func (p *player) linksChanged(before, at time.Duration) error {
 	s := p.spec.Scenario
 	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
 		p.monitor.Injected(time.Since(p.clock.began.Add(s.OnClock(at - s.RealDuration(s.FirstJoin())))))
-		for _, e := range linkEvents(s, before, at) {
+		for _, e := range resolved.NetworkChanges(s.Faults, before, at) {
 			e.T = p.clock.now()
 			if err := p.record(e); err != nil {
 				return err
@@ -156,17 +156,4 @@ func (p *player) linksChanged(before, at time.Duration) error {
 		}
 	}
 	return nil
-}
-
-func linkEvents(s *resolved.Scenario, before, at time.Duration) (events []record.Event) {
-	for _, in := range s.Injects {
-		switch t := s.RealDuration(in.At); {
-		case t <= before || t > at:
-		case in.Op == faults.Partition:
-			events = append(events, record.Event{Type: record.Partition, IDs: in.IDs})
-		case in.Op == faults.ClearPartition:
-			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
-		}
-	}
-	return append(events, resolved.LinkChanges(s.Faults, before, at)...)
 }

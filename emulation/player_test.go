@@ -284,8 +284,7 @@ func TestLeaveOfAPausedWorker(t *testing.T) {
 }
 
 func TestLinkEvents(t *testing.T) {
-	s := &resolved.Scenario{Scale: timescale.Scale{TimeScale: 1}}
-	s.Faults = &faults.Schedule{Scale: s.Scale}
+	s := &faults.Schedule{Scale: timescale.Scale{TimeScale: 1}}
 	s.Injects = []faults.Inject{
 		{Op: faults.Partition, At: 1000, IDs: []policy.ID{1, 2}}, {Op: faults.ClearPartition, At: 3000, IDs: []policy.ID{1, 2}},
 	}
@@ -297,7 +296,7 @@ func TestLinkEvents(t *testing.T) {
 		{time.Millisecond, 3 * time.Millisecond, "heal"}, {-1, time.Hour, "partition heal"},
 	} {
 		var got []string
-		for _, e := range linkEvents(s, test.before, test.at) {
+		for _, e := range resolved.NetworkChanges(s, test.before, test.at) {
 			got = append(got, string(e.Type))
 		}
 		if strings.Join(got, " ") != test.want {

@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"testbed/internal/lines"
 	"testbed/internal/rapidtest"
+	"testbed/record"
 )
 
 // programLines are the lines of a text in order, without those of testbed itself.
@@ -43,7 +45,7 @@ func TestLaunch(t *testing.T) {
 	t.Parallel()
 	before := look(t)
 	out := filepath.Join(t.TempDir(), "out")
-	r := testbed(t, "launch", "homogeneous", "--out", out, "--", "sh", "-c",
+	r := testbed(t, "launch", "homogeneous", "--clock", "command", "--out", out, "--", "sh", "-c",
 		`echo $(hostname) $TESTBED_NODE $TESTBED_WORKER $RANK $WORLD_SIZE $NODE_RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $MASTER_ADDR:$MASTER_PORT $JAX_COORDINATOR_ADDRESS $PET_NNODES $PET_NODE_RANK $GLOO_SOCKET_IFNAME $OMP_NUM_THREADS $TESTBED_INCARNATION $TESTBED_ADDR_W3; printf 'two\rthree'; cat; echo bad >&2`)
 	var want, bad []string
 	for k := range 4 {
@@ -75,7 +77,7 @@ func TestLaunchExitCodes(t *testing.T) {
 		code int
 		last string // a regular expression
 	}{
-		"all well":     {[]string{"--", "true"}, 0, `the network was `},
+		"all well":     {[]string{"--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
 		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, first of 4 \(its last line: oops\)$`},
 		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, first of 4$`},
 		"keep going":   {[]string{"--keep-going", "--", "sh", "-c", "[ $RANK != 1 ] && sleep 1 && echo went on && exit; exit 5"}, 5, `^testbed: w1 exited with code 5`},
@@ -83,7 +85,7 @@ func TestLaunchExitCodes(t *testing.T) {
 		"no program":   {[]string{"--", "no-such-program"}, 127, `no-such-program`},
 		"no file":      {[]string{"--", "sh", "-c", "exec ./no-such-program"}, 127, `exited with code 127`},
 		"per node":     {[]string{"--per-node", "w2=sh -c 'exit 9'", "--per-node", "w1=true", "--", "sleep", "60"}, 9, `^testbed: w2 exited with code 9`},
-		"central":      {[]string{"--central", "sleep 60", "--", "true"}, 0, `the network was `},
+		"central":      {[]string{"--central", "sleep 60", "--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
 		"central dies": {[]string{"--central", "true", "--", "sleep", "60"}, 1, `^testbed: coordinator exited with code 0 before the others`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,6 +115,11 @@ func TestLaunchRefuses(t *testing.T) {
 		{"launch homogeneous --per-node w1='true -- true", "a quotation mark is not closed"},
 		{"launch homogeneous --central  -- true", "--central is empty"},
 		{"launch homogeneous --grace -1s -- true", "--grace -1s: must not be below 0"},
+		{"launch homogeneous --clock now -- true", "--clock now: choose command, traffic or mark"},
+		{"net homogeneous --clock traffic --hosts 2@127.0.0.1 -- true", "--clock traffic sees the workers of one host only"},
+		{"mark start", "works only inside of testbed launch and testbed net"},
+		{"mark", "name the type of the mark"},
+		{"mark step round", "round: write NAME=VALUE"},
 		{"launch homogeneous --master-port 0 -- true", "--master-port 0: must be between"},
 	} {
 		r := testbed(t, strings.Split(c.args, " ")...)
@@ -222,7 +229,7 @@ func TestLaunchLateJoiner(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	const script = `echo $(date +%s%N); exec sleep `
-	r := testbed(t, "launch", "late_join", "--", "sh", "-c", script+"3")
+	r := testbed(t, "launch", "late_join", "--clock", "command", "--", "sh", "-c", script+"3")
 	at := map[string]float64{}
 	for _, m := range regexp.MustCompile(`(?m)^(w\d): (\d+)$`).FindAllStringSubmatch(r.stdout, -1) {
 		at[m[1]] = number(t, m[2]) / 1e9
@@ -231,7 +238,7 @@ func TestLaunchLateJoiner(t *testing.T) {
 	if late := at["w3"] - max(at["w0"], at["w1"], at["w2"]); r.code != 0 || len(at) != 4 || late <= 0 {
 		t.Errorf("exit code %d; w3 was started %v s after the others\n%s%s", r.code, late, r.stdout, r.stderr)
 	}
-	r = testbed(t, "launch", "late_join", "--", "sh", "-c", script+"0")
+	r = testbed(t, "launch", "late_join", "--clock", "command", "--", "sh", "-c", script+"0")
 	if r.code != 0 || strings.Contains(r.stdout, "w3: ") || !strings.Contains(r.stderr, "testbed: w3 was not started: all others had ended before its join_at\n") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
@@ -327,4 +334,112 @@ time.sleep(60)
 		t.Errorf("%q; stderr %s", got, text)
 	}
 	expectNothing(t, t.Name(), before)
+}
+
+// programEvents reads the record of programs.
+func programEvents(t *testing.T, dir string) (all []record.ProgramEvent) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, record.ProgramsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = lines.Read(f, record.ProgramsFile, func(_ int, _ []byte, e *record.ProgramEvent) error {
+		all = append(all, *e)
+		return nil
+	})
+	if err != nil || len(all) == 0 || all[0].Run == nil {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	return all
+}
+
+// happened are the events of some types, in a few words.
+func happened(events []record.ProgramEvent, types ...record.Type) (words []string) {
+	for _, e := range events {
+		if slices.Contains(types, e.Type) {
+			words = append(words, strings.TrimSpace(fmt.Sprint(e.Type, " ", e.Node, e.Mark, e.Cause)))
+		}
+	}
+	return words
+}
+
+// cutting is a scenario of three workers, of which one is cut off for a while.
+func cutting(t *testing.T) string {
+	t.Helper()
+	file := links(t, "\n")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, append([]byte("injects:\n  - {op: Partition, at: 1000, ids: [2]}\n  - {op: ClearPartition, at: 3000, ids: [2]}\n"), text...), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestClockOfMarks: injects and late workers count from the mark of a program on, whoever
+// starts it: nothing before it does.
+func TestClockOfMarks(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	const script = `ping -q -c 1 $MASTER_ADDR >/dev/null
+sleep 0.5
+[ $RANK = 1 ] && echo '{"type": "ready", "n": 3}' >&$TESTBED_MARKS && testbed mark start
+sleep 2; testbed mark step round=1 who=me`
+	r := testbed(t, "launch", cutting(t), "--clock", "mark", "--out", out, "--", "sh", "-c", script)
+	events := programEvents(t, out)
+	got := happened(events, record.ProgramMark, record.ProgramClock, record.Partition, record.Heal)
+	if len(got) > 5 {
+		slices.Sort(got[5:]) // of workers at the same time
+	}
+	want := []string{"mark w1ready", "mark w1start", "clock testbed mark start in w1", "partition", "heal", "mark w0step", "mark w1step", "mark w2step"}
+	if r.code != 0 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "testbed: the network was ") {
+		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
+	}
+	for _, e := range events {
+		if e.Mark == "step" && (e.Fields["round"] != 1.0 || e.Fields["who"] != "me") || e.Mark == "ready" && e.Fields["n"] != 3.0 {
+			t.Errorf("%+v", e)
+		}
+	}
+
+	r = testbed(t, "net", cutting(t), "--clock", "mark", "--out", out, "--", "sh", "-c", "sleep 0.5; testbed in w0 testbed mark start && sleep 0.5 && testbed mark over")
+	got = happened(programEvents(t, out), record.ProgramMark, record.ProgramClock, record.Partition, record.Heal)
+	want = []string{"mark w0start", "clock testbed mark start in w0", "partition", "heal", "mark the hubover"}
+	if r.code != 0 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "testbed: the network was ") {
+		t.Errorf("net: exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
+	}
+	r = testbed(t, "net", cutting(t), "--clock", "mark", "--", "true")
+	if r.code != 0 || !strings.Contains(r.stderr, "testbed: there is no verdict, and no inject has happened: testbed mark start was not called") {
+		t.Errorf("no mark: exit code %d\n%s", r.code, r.stderr)
+	}
+}
+
+// TestClockOfTraffic: what starts the clock is a byte from worker to worker; one for the
+// coordinator is none, and a packet that reaches nobody is.
+func TestClockOfTraffic(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "ping")
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	const script = `ping -q -c 2 -i 0.1 coordinator >/dev/null; sleep 0.5; [ $RANK = 2 ] && ping -q -c 1 w0; sleep 1`
+	r := testbed(t, "launch", cutting(t), "--out", out, "--", "sh", "-c", script)
+	events := programEvents(t, out)
+	got := happened(events, record.ProgramClock)
+	// w0, which answers, may be noticed before w2.
+	if r.code != 0 || len(got) != 1 || !strings.HasPrefix(got[0], "clock the first byte between workers, from w") {
+		t.Errorf("exit code %d, %q\n%s%s", r.code, got, r.stdout, r.stderr)
+	}
+	for _, e := range events {
+		if e.Type == record.ProgramClock && e.T < 500_000 {
+			t.Errorf("the clock has started after %d µs, with what went to the coordinator", e.T)
+		}
+	}
+	r = testbed(t, "net", cutting(t), "--clock", "traffic", "--out", out, "--", "sh", "-c", "testbed in w1 ping -q -c 1 coordinator; testbed mark one; testbed in w0 ping -q -c 1 -W 1 w2")
+	got = happened(programEvents(t, out), record.ProgramClock, record.ProgramMark)
+	if r.code != 0 || !slices.Equal(got, []string{"mark the hubone", "clock the first byte between workers, from w0"}) {
+		t.Errorf("net: exit code %d, %q\n%s%s", r.code, got, r.stdout, r.stderr)
+	}
 }

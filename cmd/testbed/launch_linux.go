@@ -20,7 +20,7 @@ func launchCommand() *cobra.Command {
 	var o launch.Options
 	var f networkFlags
 	var perNode []string
-	var central string
+	var central, clock string
 	cmd := &cobra.Command{
 		Use: "launch SCENARIO [flags] -- CMD...", Short: "Run a program in every worker's node of a scenario's network",
 		ValidArgsFunction: completeScenario,
@@ -61,13 +61,18 @@ as a shell would, with quotation marks:
 
     testbed launch homogeneous --central 'python3 server.py' --per-node 'w0=python3 first.py' -- python3 worker.py
 
-Workers with join_at start at that time, on a clock that starts with the programs. The
-scenario's injects on links (Partition, Link, Cut) happen on that clock.
+Workers with join_at start at that time, and the scenario's injects on links
+(Partition, Link, Cut) happen, on a clock that starts when a worker sends the first
+packet to another: imports may take a minute. A program that knows better calls
+testbed mark start; with --clock mark nothing else starts the clock. With --clock
+command it starts with the programs.
 
-After the programs a line on standard error says whether the network matched its plan.
---strict, --pcap and --hosts are as for testbed net.`,
+After the programs a line on standard error says whether the network matched its plan
+since the clock started. --out keeps what happened in programs.jsonl. --strict, --pcap
+and --hosts are as for testbed net.`,
 	}
 	f.add(cmd)
+	clockFlag(cmd, &clock, programs.ClockTraffic)
 	cmd.Flags().StringArrayVar(&perNode, "per-node", nil, "NODE=CMD: run CMD in this worker's node instead; may be repeated")
 	cmd.Flags().StringVar(&central, "central", "", "run this command in the coordinator's node, from first to last")
 	cmd.Flags().IntVar(&o.MasterPort, "master-port", 29500, "MASTER_PORT of the programs")
@@ -92,6 +97,9 @@ After the programs a line on standard error says whether the network matched its
 		}
 		if cmd.Flags().Changed("central") && len(o.Central) == 0 {
 			return errs.Usagef("--central is empty: give a command, or leave the flag out")
+		}
+		if o.Clock, err = clockRule(clock); err != nil {
+			return err
 		}
 		if err := f.network(&o.Network, args[0]); err != nil {
 			return err
@@ -147,6 +155,9 @@ func runLaunch(cmd *cobra.Command, o launch.Options, f *networkFlags) error {
 				return err
 			}
 		}
+	}
+	if r.Unclocked != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: there is no verdict, and no inject has happened: %s (--clock %s)\n", r.Unclocked, o.Clock)
 	}
 	if r.Cause != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+r.Cause)

@@ -25,6 +25,7 @@ import (
 func netCommand() *cobra.Command {
 	var o shell.Options
 	var f networkFlags
+	var clock string
 	cmd := &cobra.Command{
 		Use: "net SCENARIO [flags] [-- CMD...]", Short: "Run your own programs on a scenario's network",
 		ValidArgsFunction: completeScenario,
@@ -51,11 +52,14 @@ CMD's exit code: 128 + n if signal n ended it, 126 or 127 if it could not be
 started. When CMD ends, everything that it started ends, and the network goes.
 
 The scenario's workers do not run. Its injects on links (Partition, Link, Cut)
-happen, on a clock that starts with CMD.
+happen, on a clock that starts with CMD. With --clock mark it starts when testbed
+mark start is called, at the hub or in a node; with --clock traffic when a worker
+sends the first packet to another, or with a mark before that.
 
-After CMD a line on standard error says whether the network matched its plan.
---out writes all measurements to fidelity.json. With --strict an invalid network
-makes the exit code 3, unless CMD's own is not 0.
+After CMD a line on standard error says whether the network matched its plan
+since the clock started. --out writes all measurements to fidelity.json, and what
+happened to programs.jsonl. With --strict an invalid network makes the exit code
+3, unless CMD's own is not 0.
 
 With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
 runs programs in all nodes alike. For a node on another host it passes on
@@ -66,6 +70,7 @@ directory of --out or the current one. Their checksums are not computed, because
 the nodes' network cards are virtual.`,
 	}
 	f.add(cmd)
+	clockFlag(cmd, &clock, programs.ClockCommand)
 	cmd.Flags().StringVar(&o.At, "at", "", "run CMD in this node (default: at the hub, without an address)")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := args
@@ -81,6 +86,12 @@ the nodes' network cards are virtual.`,
 		return oneScenario(cmd, names)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if o.Clock, err = clockRule(clock); err != nil {
+			return err
+		}
+		if f.several != "" && o.Clock == programs.ClockTraffic {
+			return errs.Usagef("--clock traffic sees the workers of one host only; take --clock mark, or leave --hosts out")
+		}
 		if err := f.network(&o.Network, args[0]); err != nil {
 			return err
 		}
@@ -103,7 +114,7 @@ func (f *networkFlags) add(cmd *cobra.Command) {
 	hostsFlag(cmd.Flags(), &f.several)
 	cmd.Flags().StringSliceVar(&f.pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
 	countedFlag(cmd.Flags(), &f.limitMB, units.Megabyte, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
-	cmd.Flags().StringVar(&f.out, "out", "", "directory for fidelity.json and the captures (default: none, and the current one)")
+	cmd.Flags().StringVar(&f.out, "out", "", "directory for fidelity.json, programs.jsonl and the captures (default: none, and the current one)")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "exit with 3 if the network did not match its plan")
 }
 
@@ -139,6 +150,7 @@ func runNet(cmd *cobra.Command, o shell.Options, f *networkFlags) error {
 	if err := f.makeOut(); err != nil {
 		return err
 	}
+	o.Dir = f.out
 	var note *monitor.Record
 	o.Verdict = func(r monitor.Record) { note = &r }
 	o.Progress = func(stage string) { fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+stage) }

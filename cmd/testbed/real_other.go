@@ -53,6 +53,10 @@ func launchCommand() *cobra.Command {
 	return linuxCommand("launch", "Run a program in every worker's node of a scenario's network")
 }
 
+func markCommand() *cobra.Command {
+	return linuxCommand("mark", "Say how far a program has come, inside testbed launch or net")
+}
+
 func inCommand() *cobra.Command {
 	return linuxCommand("in", "Run a program in a node, inside testbed net")
 }

@@ -4,7 +4,9 @@ package launch
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -41,6 +43,11 @@ type agentReport struct {
 	Stream int    `json:"stream,omitempty"` // 1 or 2, as descriptors
 	Data   []byte `json:"data,omitempty"`
 
+	Mark    *programs.Mark `json:"mark,omitempty"`
+	Carried bool           `json:"carried,omitempty"` // a first byte for a peer has left
+
+	Complaint string `json:"complaint,omitempty"` // about what the program does
+
 	Ended  *Ended  `json:"ended,omitempty"`
 	Killed *killed `json:"killed,omitempty"`
 }
@@ -55,6 +62,8 @@ type killed struct {
 type agentSpec struct {
 	Node  string
 	Spare []int // processes in the node that are not the program's
+	// Peers are whom a first byte is awaited to; nil: it is not awaited.
+	Peers []netip.Addr
 }
 
 // agent is the process that looks after the program of a node, in the node.
@@ -82,6 +91,23 @@ func RunAgent(self *network.Self) error {
 		return err
 	}
 	a.roster.spare = append(a.roster.spare, a.spec.Spare...)
+	err = programs.ServeMarks(a.spec.Node, func(m programs.Mark) { a.self.Tell(agentReport{Mark: &m}) })
+	if err != nil {
+		return err
+	}
+	if a.spec.Peers != nil {
+		wait, err := programs.AwaitTraffic(a.spec.Peers)
+		if err != nil {
+			return fmt.Errorf("watching for the first byte: %w", err)
+		}
+		go func() {
+			if err := wait(); err != nil {
+				self.Log.Error("watching for the first byte", "err", err)
+				return
+			}
+			self.Tell(agentReport{Carried: true})
+		}()
+	}
 	runtime.LockOSThread() // programs die with the thread that has started them
 	self.Ready()
 	for orders := self.Commands(); ; {
@@ -125,29 +151,67 @@ func (a *agent) start(p cluster.Program) error {
 	// A session of its own, so that signals reach it and what it has started alone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	var outputs []*output
-	for k, to := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return err
-		}
-		defer w.Close()
-		*to = w
-		outputs = append(outputs, &output{file: r, stream: k + 1, drained: make(chan struct{}, 1)})
-	}
-	if err := cmd.Start(); err != nil {
+	fail := func(err error) error {
 		for _, o := range outputs {
 			o.file.Close()
 		}
 		return err
 	}
+	sinks := []func([]byte){a.show(1), a.show(2), a.mark()}
+	for _, sink := range sinks {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return fail(err)
+		}
+		defer w.Close()
+		outputs = append(outputs, &output{file: r, sink: sink, drained: make(chan struct{}, 1)})
+		switch len(outputs) {
+		case 1:
+			cmd.Stdout = w
+		case 2:
+			cmd.Stderr = w
+		case marksFD:
+			cmd.ExtraFiles = []*os.File{w}
+		}
+	}
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", envMarks, marksFD))
+	if err := cmd.Start(); err != nil {
+		return fail(err)
+	}
 	a.mu.Lock()
 	a.running = cmd.Process.Pid
 	a.mu.Unlock()
 	for _, o := range outputs {
-		go o.pass(a)
+		go o.pass()
 	}
 	go a.await(cmd, outputs)
 	return nil
+}
+
+// show passes on output, as much at a time as may be under way.
+func (a *agent) show(stream int) func([]byte) {
+	return func(data []byte) {
+		a.window <- struct{}{}
+		a.self.Tell(agentReport{Stream: stream, Data: data})
+	}
+}
+
+// mark takes the marks that a program writes, one on each line.
+func (a *agent) mark() func([]byte) {
+	var lines splitter
+	complained := false
+	return func(data []byte) {
+		for _, line := range lines.take(data) {
+			m, err := programs.ParseMark(line, a.spec.Node)
+			switch {
+			case err == nil:
+				a.self.Tell(agentReport{Mark: &m})
+			case !complained:
+				complained = true
+				a.self.Tell(agentReport{Complaint: fmt.Sprintf("descriptor %d, of %s: %v", marksFD, envMarks, err)})
+			}
+		}
+	}
 }
 
 // await reports the end of the program, after its last output.
@@ -171,24 +235,23 @@ func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
 	a.self.Tell(agentReport{Ended: e})
 }
 
-// output is one of the two streams of a program. Whatever the program has started may
-// write to it when the program has ended.
+// output is what a program writes to one of its descriptors. Whatever the program has
+// started may write to it when the program has ended.
 type output struct {
 	file    *os.File
-	stream  int
+	sink    func([]byte)
 	drained chan struct{} // at the end, and when all is read that was written before drain
 }
 
 // pass passes on what is written, until nobody can write any more.
-func (o *output) pass(a *agent) {
+func (o *output) pass() {
 	defer close(o.drained)
 	defer o.file.Close()
 	buf := make([]byte, outputChunk)
 	read := func() error {
 		n, err := o.file.Read(buf)
 		if n > 0 {
-			a.window <- struct{}{}
-			a.self.Tell(agentReport{Stream: o.stream, Data: buf[:n]})
+			o.sink(buf[:n])
 		}
 		return err
 	}

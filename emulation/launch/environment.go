@@ -10,7 +10,11 @@ import (
 const (
 	envWorker      = "TESTBED_WORKER"      // the number of the worker in the scenario
 	envIncarnation = "TESTBED_INCARNATION" // how often its program was started before
+	envMarks       = "TESTBED_MARKS"       // the descriptor that it may write marks to
 )
+
+// marksFD is the descriptor for marks: the first that is not a standard file.
+const marksFD = 3
 
 // iface is the interface of every node.
 const iface = "eth0"

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,7 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/emulation/programs"
+	"testbed/record"
 	"testbed/shaping/userlink"
 )
 
@@ -25,7 +28,6 @@ type driver struct {
 	spec    *spec
 	machine *Machine
 	ground  *programs.Ground
-	faults  *network.LinkFaults
 	agents  map[string]*network.Child
 	printer *printer
 	env     []string // of programs, beside their ranks
@@ -34,11 +36,13 @@ type driver struct {
 	ticks   int            // the last timer that was set
 	counted []func() error // for each count that the router was asked for
 	over    bool
+
+	incarnations map[string]int
 }
 
 // RunLaunch is Run in the sandbox.
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
-	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, began: time.Now()}
+	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
@@ -49,7 +53,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 			if s.NextCommand(&c) != nil {
 				return
 			}
-			s.Post(func() error { return d.tell(Signalled{c.Signal}) })
+			s.Post(func() error { return d.signalled(c.Signal) })
 		}
 	}()
 	// Whoever reads the output may close it.
@@ -58,8 +62,14 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	if d.ground, err = programs.Build(s, &d.spec.Network, d.count); err != nil {
 		return err
 	}
-	d.faults = d.ground.Links.LinkFaults(d.spec.Network.Faults)
 	if err := d.prepare(); err != nil {
+		return err
+	}
+	commands := map[string][]string{}
+	for node, s := range d.spec.Starts {
+		commands[node] = s.Command
+	}
+	if err := d.ground.RecordBegin(commands, d.spec.Machine.Clock); err != nil {
 		return err
 	}
 	if err := d.tell(Began{}); err != nil {
@@ -70,7 +80,10 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	}
 	d.printer.close()
 	d.tellLeft()
-	result := Result{Exit: d.machine.Exit(), Cause: d.cause()}
+	result := Result{Exit: d.machine.Exit(), Cause: d.cause(), Unclocked: d.machine.Unclocked()}
+	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &result.Exit, Cause: result.Cause}); err != nil {
+		return err
+	}
 	if result.Fidelity, err = d.ground.End(false); err != nil {
 		return err
 	}
@@ -122,7 +135,7 @@ func (d *driver) prepare() error {
 	}
 	for _, node := range nodes {
 		agent, err := d.ground.Links.StartIn(node, network.ChildSpec{
-			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node)}, Env: []string{"GOMAXPROCS=1"},
+			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node), Peers: d.peers(node)}, Env: []string{"GOMAXPROCS=1"},
 			OnData: func(data json.RawMessage) error { return d.heard(node, data) },
 			OnEnd: func(c *network.Child, reason string) error {
 				if d.over {
@@ -144,6 +157,20 @@ func (d *driver) prepare() error {
 		}
 		return true
 	})
+}
+
+// peers are the other workers, to one of whom the first byte of a worker is awaited; nil
+// if it is not.
+func (d *driver) peers(node string) (all []netip.Addr) {
+	if d.spec.Machine.Clock != programs.ClockTraffic || d.spec.Starts[node].Rank == nil {
+		return nil
+	}
+	for name, s := range d.spec.Starts {
+		if name != node && s.Rank != nil {
+			all = append(all, d.ground.Links.Addr(name))
+		}
+	}
+	return all
 }
 
 // tell tells the machine what has happened, and does what it decides.
@@ -171,6 +198,16 @@ func (d *driver) tell(e Event) error {
 	return nil
 }
 
+// signalled passes on a signal that the user's process has got.
+func (d *driver) signalled(sig syscall.Signal) error {
+	if !d.over && d.ground != nil {
+		if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramSignal, Signal: unix.SignalName(sig)}); err != nil {
+			return err
+		}
+	}
+	return d.tell(Signalled{sig})
+}
+
 func (d *driver) do(a Action) error {
 	switch a.Do {
 	case Start:
@@ -180,8 +217,7 @@ func (d *driver) do(a Action) error {
 	case Kill:
 		return d.order(a.Node, order{Kill: true})
 	case StartClock:
-		d.ground.Watch()
-		d.faults.Schedule(time.Now(), d.spec.Zero, func(_, _ time.Duration) error { return nil })
+		return d.ground.StartClock(a.Text, d.spec.Zero)
 	case Say:
 		d.s.Tell("%s", a.Text)
 	case Finish:
@@ -200,6 +236,10 @@ func (d *driver) start(a Action) error {
 	s := d.spec.Starts[a.Node]
 	env := environment(d.env, nil, s.Rank)
 	env = append(env, fmt.Sprintf("%s=%d", envIncarnation, a.Incarnation))
+	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramStart, Node: a.Node, Incarnation: a.Incarnation}); err != nil {
+		return err
+	}
+	d.incarnations[a.Node] = a.Incarnation
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }
 
@@ -215,7 +255,25 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 		d.printer.in <- piece{node: node, stream: r.Stream, data: r.Data}
 	case r.Ended != nil:
 		d.printer.in <- piece{node: node, ended: true}
+		e := record.ProgramEvent{Type: record.ProgramExit, Node: node, Incarnation: d.incarnations[node], Code: &r.Ended.Code, Cause: r.Ended.Why}
+		if r.Ended.Signal != 0 {
+			e.Signal = unix.SignalName(r.Ended.Signal)
+		}
+		if err := d.ground.Record(e); err != nil {
+			return err
+		}
 		return d.tell(*r.Ended)
+	case r.Complaint != "":
+		d.s.Tell("%s: %s", node, r.Complaint)
+	case r.Carried:
+		return d.tell(Carried{node})
+	case r.Mark != nil:
+		if err := d.ground.RecordMark(*r.Mark); err != nil {
+			return err
+		}
+		if r.Mark.Type == programs.MarkStart {
+			return d.tell(Marked{node})
+		}
 	case r.Killed != nil:
 		if r.Killed.Left > 0 {
 			d.s.Tell("%d processes in %s could not be ended: they wait for a device", r.Killed.Left, node)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -44,7 +45,9 @@ type Options struct {
 	MasterPort int
 	Grace      time.Duration
 	KeepGoing  bool
-	// Dir is an existing directory for the programs' output; empty: it is not kept.
+	Clock      programs.Rule
+	// Dir is an existing directory for the record and the programs' output; empty: none is
+	// kept.
 	Dir string
 	// Progress is told what happens in words; it may be nil.
 	Progress func(string)
@@ -56,8 +59,9 @@ type Result struct {
 	// Cause is the first failure in words; empty if there was none.
 	Cause string
 	// Fidelity says what the network was worth since the scenario's clock started; nil if
-	// it never did.
-	Fidelity *monitor.Record
+	// it never did, and Unclocked says why.
+	Fidelity  *monitor.Record
+	Unclocked string
 }
 
 // spec is the job of Run.
@@ -78,6 +82,7 @@ type start struct {
 
 // note is what the job tells.
 type note struct {
+	programs.Told
 	Result *Result `json:"result,omitempty"`
 }
 
@@ -104,6 +109,11 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	}
 	defer func() { hosts.Close(err) }()
 	job.Network = network_
+	keep, err := programs.NewRecorder(o.Dir)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, keep.Close()) }()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer signal.Stop(signals)
@@ -118,7 +128,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	}
 	done := make(chan end, 1)
 	go func() {
-		r, err := o.listen(box)
+		r, err := o.listen(box, keep)
 		done <- end{r, err}
 	}()
 	for seen := 0; ; {
@@ -138,7 +148,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 }
 
 // listen takes the notes of the job until its result.
-func (o *Options) listen(job *network.Job) (*Result, error) {
+func (o *Options) listen(job *network.Job, keep *programs.Recorder) (*Result, error) {
 	for {
 		n, err := job.Next()
 		if err != nil {
@@ -154,6 +164,9 @@ func (o *Options) listen(job *network.Job) (*Result, error) {
 		if err := json.Unmarshal(n.Data, &told); err != nil {
 			return nil, fmt.Errorf("reading the sandbox's messages: %w", err)
 		}
+		if err := keep.Write(told.Event); err != nil {
+			return nil, err
+		}
 		if told.Result != nil {
 			return told.Result, nil
 		}
@@ -168,7 +181,7 @@ func (o *Options) job() (*spec, error) {
 	s := o.Scenario
 	first := s.FirstJoin()
 	j := &spec{
-		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Clock: ClockCommand},
+		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Clock: o.Clock},
 		Starts:  map[string]start{}, Dir: o.Dir, Zero: first,
 		Colours: [2]bool{coloured(os.Stdout), coloured(os.Stderr)},
 	}

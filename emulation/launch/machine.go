@@ -7,18 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"testbed/emulation/programs"
 	"testbed/scenarios/faults"
-)
-
-// Clock says what starts the clock of a scenario: the one that its injects and late
-// joins count on.
-type Clock string
-
-// The ways to start the clock.
-const (
-	ClockCommand Clock = "command" // the start of the programs
-	ClockTraffic Clock = "traffic" // the first byte between workers, or a mark before it
-	ClockMark    Clock = "mark"    // testbed mark start
 )
 
 // Config is what a Machine decides on. Durations are by the machine's clock.
@@ -26,7 +16,7 @@ type Config struct {
 	Programs  []Program // in the order in which they are started
 	Grace     time.Duration
 	KeepGoing bool // the end of one program does not end the others
-	Clock     Clock
+	Clock     programs.Rule
 	Injects   []Inject // by their times
 }
 
@@ -140,9 +130,7 @@ type Machine struct {
 	notices  []Inject // of preemptions, with At when they end
 
 	clockAt  time.Duration
-	clocked  bool
-	clockBy  string
-	marked   bool
+	clock    programs.Clock
 	begun    bool
 	finished bool
 	signals  int // of the user
@@ -163,7 +151,7 @@ const lastPatience = 10 * time.Second
 
 // NewMachine returns a machine that waits for Began.
 func NewMachine(cfg Config) *Machine {
-	m := &Machine{cfg: cfg, injects: slices.Clone(cfg.Injects)}
+	m := &Machine{cfg: cfg, injects: slices.Clone(cfg.Injects), clock: programs.Clock{Rule: cfg.Clock}}
 	slices.SortStableFunc(m.injects, func(a, b Inject) int { return cmp.Compare(a.At, b.At) })
 	for _, p := range cfg.Programs {
 		m.programs = append(m.programs, &program{Program: p, incarnation: -1})
@@ -183,7 +171,15 @@ func (m *Machine) Exit() int {
 }
 
 // Clocked says whether the scenario's clock has started, and when.
-func (m *Machine) Clocked() (at time.Duration, yes bool) { return m.clockAt, m.clocked }
+func (m *Machine) Clocked() (at time.Duration, yes bool) { return m.clockAt, m.clock.By != "" }
+
+// Unclocked says in words why the clock has not started; it is empty if it has.
+func (m *Machine) Unclocked() string {
+	if m.clock.By != "" {
+		return ""
+	}
+	return m.clock.Silent()
+}
 
 // Left are the injects and late programs that were not due before the end.
 func (m *Machine) Left() (injects []Inject, programs []string) {
@@ -210,7 +206,8 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	if m.ending {
 		return at, ok
 	}
-	if m.clocked {
+	_, clocked := m.Clocked()
+	if clocked {
 		if len(m.injects) > 0 {
 			consider(m.clockAt+m.injects[0].At, true)
 		}
@@ -219,7 +216,7 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 		}
 	}
 	for _, p := range m.programs {
-		consider(m.clockAt+p.JoinAt, m.clocked && p.phase == waiting && p.Late)
+		consider(m.clockAt+p.JoinAt, clocked && p.phase == waiting && p.Late)
 		consider(p.restartAt, p.restarts && p.phase == over && !p.killing)
 	}
 	return at, ok
@@ -241,17 +238,13 @@ func (m *Machine) Step(now time.Duration, e Event) []Action {
 	case Unheard:
 		m.unheard()
 	case Marked:
-		switch {
-		case !m.clocked && m.begun:
-			m.startClock("testbed mark start in " + e.By)
-		case m.clocked && !m.marked:
-			m.say("testbed mark start in %s changes nothing: the clock had been started by %s; take --clock mark", e.By, m.clockBy)
+		starts, objection := m.clock.Mark(e.By)
+		if objection != "" {
+			m.say("%s", objection)
 		}
-		m.marked = true // every worker may say so
+		m.startClock(starts)
 	case Carried:
-		if m.cfg.Clock == ClockTraffic && m.begun && !m.clocked {
-			m.startClock("the first byte between workers, from " + e.By)
-		}
+		m.startClock(m.clock.Carried(e.By))
 	}
 	if m.begun && !m.finished {
 		m.due()
@@ -282,9 +275,7 @@ func (m *Machine) begin() {
 			m.start(p)
 		}
 	}
-	if m.cfg.Clock == ClockCommand {
-		m.startClock("the start of the programs")
-	}
+	m.startClock(m.clock.Begin())
 }
 
 func (m *Machine) start(p *program) {
@@ -297,9 +288,11 @@ func (m *Machine) start(p *program) {
 	m.do(Action{Do: Start, Node: p.Node, Incarnation: p.incarnation})
 }
 
-func (m *Machine) startClock(by string) {
-	m.clocked, m.clockAt, m.clockBy = true, m.now, by
-	m.do(Action{Do: StartClock, Text: by})
+func (m *Machine) startClock(starts bool) {
+	if starts {
+		m.clockAt = m.now
+		m.do(Action{Do: StartClock, Text: m.clock.By})
+	}
 }
 
 // due does what is due.
@@ -311,15 +304,16 @@ func (m *Machine) due() {
 	if m.ending {
 		return
 	}
+	_, clocked := m.Clocked()
 	for _, p := range m.programs {
-		if m.clocked && p.phase == waiting && p.Late && m.now >= m.clockAt+p.JoinAt {
+		if clocked && p.phase == waiting && p.Late && m.now >= m.clockAt+p.JoinAt {
 			m.start(p)
 		}
 		if p.restarts && p.phase == over && !p.killing && m.now >= p.restartAt {
 			m.start(p)
 		}
 	}
-	for m.clocked && len(m.injects) > 0 && m.now >= m.clockAt+m.injects[0].At {
+	for clocked && len(m.injects) > 0 && m.now >= m.clockAt+m.injects[0].At {
 		in := m.injects[0]
 		m.injects = m.injects[1:]
 		m.inject(in)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"testbed/emulation/programs"
 	"testbed/scenarios/faults"
 )
 
@@ -73,7 +74,7 @@ func TestMachine(t *testing.T) {
 	killed := func(node string) Ended { return Ended{Node: node, Code: -1, Signal: syscall.SIGKILL} }
 	const startAll = "start w0; start w1; start_clock"
 	inject := func(injects ...Inject) Config {
-		return Config{Programs: workers(2), Grace: grace, Clock: ClockCommand, Injects: injects}
+		return Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand, Injects: injects}
 	}
 	for name, c := range map[string]struct {
 		cfg   Config
@@ -81,73 +82,73 @@ func TestMachine(t *testing.T) {
 		exit  int
 		cause string
 	}{
-		"all end well": {Config{Programs: workers(2), Grace: grace, Clock: ClockCommand}, []step{
+		"all end well": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{10, exit("w1", 0), "", -1},
 			{20, exit("w0", 0), "finish", -1},
 		}, 0, ""},
-		"one fails, the other heeds SIGTERM": {Config{Programs: workers(2), Grace: grace, Clock: ClockCommand}, []step{
+		"one fails, the other heeds SIGTERM": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{1500, exit("w1", 3), "kill w1; signal w0 terminated", 6500},
 			{1600, Killed{"w1"}, "", 6500},
 			{1700, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
 		}, 3, "w1 exited with code 3 1.5s"},
-		"one fails, the other does not heed SIGTERM": {Config{Programs: workers(2), Grace: grace, Clock: ClockCommand}, []step{
+		"one fails, the other does not heed SIGTERM": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{1000, killed("w0"), "kill w0; signal w1 terminated", 6000},
 			{6000, Tick{}, "kill w1", 16000},
 			{6010, killed("w1"), "finish", -1},
 		}, 137, "w0 was ended by signal 9 (killed) 1s"},
-		"nothing ends it": {Config{Programs: workers(2), Clock: ClockCommand}, []step{
+		"nothing ends it": {Config{Programs: workers(2), Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{1000, exit("w0", 1), "kill w0; signal w1 terminated; kill w1", 11000},
 			{11000, Tick{}, "finish", -1},
 		}, 1, "w0 exited with code 1 1s"},
-		"not found": {Config{Programs: workers(1), Grace: grace, Clock: ClockCommand}, []step{
+		"not found": {Config{Programs: workers(1), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start w0; start_clock", -1},
 			{1, Ended{Node: "w0", Code: 127, Why: "no such file"}, "kill w0; finish", -1},
 		}, 127, "w0 could not be started: no such file 1ms"},
-		"keep going": {Config{Programs: workers(2), Grace: grace, KeepGoing: true, Clock: ClockCommand}, []step{
+		"keep going": {Config{Programs: workers(2), Grace: grace, KeepGoing: true, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{1000, exit("w1", 3), "kill w1", -1},
 			{2000, exit("w0", 4), "kill w0; finish", -1},
 		}, 3, "w1 exited with code 3 1s"},
-		"interrupted once": {Config{Programs: workers(2), Grace: grace, Clock: ClockCommand}, []step{
+		"interrupted once": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{1000, Signalled{syscall.SIGINT}, "signal w0 interrupt; signal w1 interrupt", -1},
 			{1100, exit("w0", 0), "", -1},
 			{9000, exit("w1", 5), "kill w1; finish", -1},
 		}, 5, "w1 exited with code 5 9s"},
-		"interrupted twice": {Config{Programs: workers(2), Grace: grace, Clock: ClockCommand}, []step{
+		"interrupted twice": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, -1},
 			{1000, Signalled{syscall.SIGINT}, "signal w0 interrupt; signal w1 interrupt", -1},
 			{1100, Signalled{syscall.SIGINT}, "kill w0; kill w1", 11100},
 			{1110, killed("w0"), "", 11100},
 			{1120, killed("w1"), "finish", -1},
 		}, 137, "w0 was ended by signal 9 (killed) 1.11s"},
-		"interrupted before the start": {Config{Programs: workers(2), Grace: grace, Clock: ClockCommand}, []step{
+		"interrupted before the start": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Signalled{syscall.SIGTERM}, "", -1},
 			{10, Began{}, "finish", -1},
 		}, 143, " interrupted before the programs were started (terminated) 0s"},
-		"nobody reads the output": {Config{Programs: workers(1), Grace: grace, Clock: ClockCommand}, []step{
+		"nobody reads the output": {Config{Programs: workers(1), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start w0; start_clock", -1},
 			{10, Unheard{}, "signal w0 terminated", 5010},
 			{20, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
 		}, 141, " nobody reads the output of the programs any more 0s"},
 
-		"the central program is first and last": {Config{Programs: central, Grace: grace, Clock: ClockCommand}, []step{
+		"the central program is first and last": {Config{Programs: central, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start coordinator; start w0; start w1; start_clock", -1},
 			{10, exit("w0", 0), "", -1},
 			{20, exit("w1", 0), "signal coordinator terminated", 5020},
 			{30, Ended{Node: "coordinator", Code: -1, Signal: syscall.SIGTERM}, "finish", -1},
 		}, 0, ""},
-		"the central program ends too soon": {Config{Programs: central, Grace: grace, Clock: ClockCommand}, []step{
+		"the central program ends too soon": {Config{Programs: central, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start coordinator; start w0; start w1; start_clock", -1},
 			{10, exit("coordinator", 0), "kill coordinator; signal w0 terminated; signal w1 terminated", 5010},
 			{20, exit("w0", 0), "", 5010},
 			{30, exit("w1", 0), "finish", -1},
 		}, 1, "coordinator exited with code 0 before the others 10ms"},
-		"interrupted, the central program ends first": {Config{Programs: central, Grace: grace, Clock: ClockCommand}, []step{
+		"interrupted, the central program ends first": {Config{Programs: central, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start coordinator; start w0; start w1; start_clock", -1},
 			{10, Signalled{syscall.SIGINT}, "signal coordinator interrupt; signal w0 interrupt; signal w1 interrupt", -1},
 			{20, exit("coordinator", 0), "", -1},
@@ -155,19 +156,19 @@ func TestMachine(t *testing.T) {
 			{30, exit("w1", 0), "finish", -1},
 		}, 0, ""},
 
-		"a late program": {Config{Programs: late, Grace: grace, Clock: ClockCommand}, []step{
+		"a late program": {Config{Programs: late, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, 300},
 			{300, Tick{}, "start w2", -1},
 			{310, exit("w0", 0), "", -1},
 			{320, exit("w1", 0), "", -1},
 			{330, exit("w2", 0), "finish", -1},
 		}, 0, ""},
-		"a late program has nobody to join": {Config{Programs: late, Grace: grace, Clock: ClockCommand}, []step{
+		"a late program has nobody to join": {Config{Programs: late, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, startAll, 300},
 			{100, exit("w0", 0), "", 300},
 			{110, exit("w1", 0), "finish", -1},
 		}, 0, ""},
-		"the clock starts with traffic": {Config{Programs: late, Grace: grace, Clock: ClockTraffic}, []step{
+		"the clock starts with traffic": {Config{Programs: late, Grace: grace, Clock: programs.ClockTraffic}, []step{
 			{0, Began{}, "start w0; start w1", -1},
 			{1000, Carried{"w1"}, "start_clock", 1300},
 			{1001, Carried{"w0"}, "", 1300},
@@ -175,13 +176,13 @@ func TestMachine(t *testing.T) {
 			{1110, Marked{"w1"}, "", 1300},
 			{1300, Tick{}, "start w2", -1},
 		}, 0, ""},
-		"the clock starts with a mark": {Config{Programs: late, Grace: grace, Clock: ClockMark}, []step{
+		"the clock starts with a mark": {Config{Programs: late, Grace: grace, Clock: programs.ClockMark}, []step{
 			{0, Began{}, "start w0; start w1", -1},
 			{1000, Carried{"w1"}, "", -1},
 			{2000, Marked{"w1"}, "start_clock", 2300},
 			{2001, Marked{"w0"}, "", 2300},
 		}, 0, ""},
-		"a mark before the first byte": {Config{Programs: late, Grace: grace, Clock: ClockTraffic}, []step{
+		"a mark before the first byte": {Config{Programs: late, Grace: grace, Clock: programs.ClockTraffic}, []step{
 			{0, Began{}, "start w0; start w1", -1},
 			{900, Marked{"w1"}, "start_clock", 1200},
 			{1000, Carried{"w1"}, "", 1200},
@@ -276,7 +277,7 @@ func TestMachine(t *testing.T) {
 
 func TestMachineTellsWhatWasLeft(t *testing.T) {
 	m := NewMachine(Config{
-		Programs: append(workers(1), Program{Node: "w1", Late: true, JoinAt: ms(5)}), Clock: ClockMark,
+		Programs: append(workers(1), Program{Node: "w1", Late: true, JoinAt: ms(5)}), Clock: programs.ClockMark,
 		Injects: []Inject{{Op: faults.Crash, Node: "w0", At: ms(7)}},
 	})
 	m.Step(0, Began{})

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/monitor"
@@ -126,6 +127,8 @@ type Ground struct {
 	over     chan struct{}
 	captures []*capture
 	watch    *monitor.Watch
+	faults   *network.LinkFaults
+	began    time.Time // the record
 }
 
 // Build makes the network. onCount hears each count of the router; it may be nil.
@@ -138,6 +141,7 @@ func Build(s *network.Supervisor, spec *Spec, onCount func(*userlink.Stats)) (*G
 	if g.Links, err = s.BringUp(spec.Plan, spec.Dilation, spec.Links, onCount); err != nil {
 		return nil, err
 	}
+	g.faults = g.Links.LinkFaults(spec.Faults)
 	if err := g.Links.Kernel.KeepNeighbours(g.over); err != nil {
 		return nil, err
 	}
@@ -185,6 +189,9 @@ func LinkBinary() error {
 	return nil
 }
 
+// Faults are what happens to the links.
+func (g *Ground) Faults() *network.LinkFaults { return g.faults }
+
 // Captures are the processes of captures in a node.
 func (g *Ground) Captures(node string) (pids []int) {
 	for _, c := range g.captures {
@@ -203,9 +210,6 @@ func (g *Ground) Watch() {
 		g.Links.AskCount() // so that other hosts begin, too
 	}
 }
-
-// Watched says whether Watch was called.
-func (g *Ground) Watched() bool { return g.watch != nil }
 
 // End takes the network down, when all programs have ended, and returns what it was
 // worth since Watch: nil without one. cut says that paths were cut beside the faults of

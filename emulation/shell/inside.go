@@ -3,19 +3,20 @@
 package shell
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"sync"
 	"syscall"
-	"time"
 
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/emulation/programs"
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
+	"testbed/record"
 	"testbed/scenarios/faults"
 )
 
@@ -82,6 +83,10 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 		}
 		at, env = g.Links.NS(spec.At), programs.InNode(env, spec.At)
 	}
+	clock := &programs.Clock{Rule: spec.Clock}
+	if err := hear(g, clock); err != nil {
+		return n, err
+	}
 	program, early, err := sent.start(s.Box, sandbox.Command{
 		Name: spec.Command[0], NetNS: at, Path: path, Args: spec.Command[1:], Env: env, Terminal: spec.Terminal,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
@@ -95,8 +100,15 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	if err := s.Hand(programNote{Started: true}); err != nil {
 		return n, err
 	}
-	g.Watch()
-	g.Links.LinkFaults(spec.Network.Faults).Schedule(time.Now(), 0, func(_, _ time.Duration) error { return nil })
+	where := cmp.Or(spec.At, "hub")
+	if err := g.RecordBegin(map[string][]string{where: spec.Command}, spec.Clock); err != nil {
+		return n, err
+	}
+	if clock.Begin() {
+		if err := g.StartClock(clock.By, 0); err != nil {
+			return n, err
+		}
+	}
 	ended := false
 	go func() {
 		<-program.Done()
@@ -108,7 +120,38 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	if err := s.HandleUntil(func() bool { return ended }); err != nil {
 		return n, err
 	}
-	return programNote{Exit: new(exitOf(program.Wait()))}, nil
+	if clock.By == "" {
+		s.Tell("there is no verdict, and no inject has happened: %s (--clock %s)", clock.Silent(), clock.Rule)
+	}
+	exit := exitOf(program.Wait())
+	return programNote{Exit: &exit}, g.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &exit})
+}
+
+// hear takes the marks of programs at the hub and in nodes, and the first byte between
+// workers, if the clock waits for them.
+func hear(g *programs.Ground, clock *programs.Clock) error {
+	started := func(starts bool) error {
+		if starts {
+			return g.StartClock(clock.By, 0)
+		}
+		return nil
+	}
+	err := programs.ServeMarks("", func(m programs.Mark) {
+		g.S.Post(func() error {
+			if err := g.RecordMark(m); err != nil || m.Type != programs.MarkStart {
+				return err
+			}
+			starts, objection := clock.Mark(m.Node)
+			if objection != "" {
+				g.S.Tell("%s", objection)
+			}
+			return started(starts)
+		})
+	})
+	if err != nil || clock.Rule != programs.ClockTraffic {
+		return err
+	}
+	return g.AwaitTraffic(func(from string) error { return started(clock.Carried(from)) })
 }
 
 // exitOf is a program's exit code as a shell gives it.

@@ -38,6 +38,11 @@ type Options struct {
 	Command []string
 	// At names the node to run it in, which must be on this host; empty: the hub.
 	At string
+	// Clock is the rule that starts the clock of the scenario's injects. ClockTraffic sees
+	// the workers of this host only.
+	Clock programs.Rule
+	// Dir is an existing directory for the record; empty: none is kept.
+	Dir string
 	// Verdict is told what the network was worth while the program ran, unless
 	// it could not be started; it may be nil.
 	Verdict func(monitor.Record)
@@ -48,6 +53,7 @@ type Options struct {
 // programSpec is the job of Run.
 type programSpec struct {
 	Network programs.Spec
+	Clock   programs.Rule
 	Command []string
 	At      string
 	// Terminal says that standard input is a terminal, for Command to control.
@@ -56,6 +62,7 @@ type programSpec struct {
 
 // programNote is what the job tells of the program.
 type programNote struct {
+	programs.Told
 	Started  bool            `json:"started,omitempty"`
 	Exit     *int            `json:"exit,omitempty"`
 	Fidelity *monitor.Record `json:"fidelity,omitempty"`
@@ -82,6 +89,11 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 		return 0, err
 	}
 	defer func() { hosts.Close(err) }()
+	keep, err := programs.NewRecorder(o.Dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, keep.Close()) }()
 	stdio, err := openStdio()
 	if err != nil {
 		return 0, err
@@ -92,7 +104,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	defer signal.Stop(signals)
 
 	job, err := network.Start(context.Background(), hosts.Job(KindProgram, programSpec{
-		Network: spec, Command: o.Command, At: o.At, Terminal: stdio.terminal != nil,
+		Network: spec, Clock: o.Clock, Command: o.Command, At: o.At, Terminal: stdio.terminal != nil,
 	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
 	if err != nil {
 		return 0, err
@@ -105,7 +117,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		exit, err := o.listen(job, interactive)
+		exit, err := o.listen(job, interactive, keep)
 		done <- result{exit, err}
 	}()
 	for {
@@ -120,7 +132,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 
 // listen takes the notes of the job until the program has ended, and returns
 // its exit code.
-func (o *Options) listen(job *network.Job, interactive bool) (exit int, err error) {
+func (o *Options) listen(job *network.Job, interactive bool, keep *programs.Recorder) (exit int, err error) {
 	for {
 		n, err := job.Next()
 		if err != nil {
@@ -135,6 +147,9 @@ func (o *Options) listen(job *network.Job, interactive bool) (exit int, err erro
 		}
 		if err := json.Unmarshal(n.Data, &p); err != nil {
 			return 0, fmt.Errorf("reading the sandbox's messages: %w", err)
+		}
+		if err := keep.Write(p.Event); err != nil {
+			return 0, err
 		}
 		if p.Exit != nil {
 			if p.Fidelity != nil && o.Verdict != nil {

@@ -44,6 +44,21 @@ func (s *Scenario) Setup() record.Setup {
 	return setup
 }
 
+// NetworkChanges returns the events of partitions that begin and end after one time and
+// until another, and then those of LinkChanges, which has the meaning of the times.
+func NetworkChanges(s *faults.Schedule, after, until time.Duration) (events []record.Event) {
+	for _, in := range s.Injects {
+		switch t := s.RealDuration(in.At); {
+		case t <= after || t > until:
+		case in.Op == faults.Partition:
+			events = append(events, record.Event{Type: record.Partition, IDs: in.IDs})
+		case in.Op == faults.ClearPartition:
+			events = append(events, record.Event{Type: record.Heal, IDs: in.IDs})
+		}
+	}
+	return append(events, LinkChanges(s, after, until)...)
+}
+
 // LinkChanges returns the events of the link injects that begin or end after one
 // time and until another, in the order of the scenario. The times are real, since
 // scenario time zero; the events have none yet.
