@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Format is how values go over the wire: with 8 or 4 bits as codes, which are
-// signed whole numbers with a float32 scale for every block of them, with 16 as
-// bfloat16, and with 32 as the float32 that they are.
+// Format is the encoding of values on the wire. With 8 or 4 bits, values are
+// codes: signed whole numbers, with a float32 scale for every block of them.
+// With 16 bits they are bfloat16, with 32 float32.
 //
-// The zero value is no format; DefaultFormat is the usual one.
+// The zero value is not a format; DefaultFormat is the usual one.
 type Format struct {
 	// Bits of a value on the wire: a code with a scale for each block (8, 4), bfloat16
 	// (16) or float32 (32). 4 bits have 18 times the error of 8.
@@ -32,14 +32,15 @@ const (
 // scaleLen is the length of a block's scale in bytes.
 const scaleLen = 4
 
-// DefaultFormat is the format of whoever asks for none.
+// DefaultFormat is the format of callers that choose none.
 var DefaultFormat = Format{Bits: 8, Block: DefaultBlock}
 
-// Bits are the sizes of a value on the wire.
+// Bits are the possible sizes of a value on the wire.
 var Bits = []int{8, 4, 16, 32}
 
-// Problem says what is wrong with the format: the name of the field, bits or
-// block, and words that follow it. Both are empty where nothing is.
+// Problem reports what is wrong with the format: the name of the field, bits or
+// block, and the words that follow it in a message. Both are empty for a valid
+// format.
 func (f Format) Problem() (field, problem string) {
 	switch {
 	case !slices.Contains(Bits, f.Bits):

@@ -11,13 +11,14 @@ const (
 	Between = 1
 )
 
-// Groups says which ranks are connected well, and who sums what, in the
-// hierarchical algorithm. In every group each chunk has a leader, so that all ranks'
-// connections to other groups are used alike: in the group of rank c it is rank
-// c, who owns chunk c, and in the others their members in turn. The values of a
-// chunk go to the leader inside the group, the leaders' sums to the owner, and
-// the mean back on the same way. With a single group, and with groups of one,
-// this is the direct algorithm.
+// Groups are the ranks that are connected well to each other, and the roles of
+// ranks, in the hierarchical algorithm. In every group each chunk has a leader.
+// In the group of rank c, the owner of chunk c, the leader is rank c itself. In
+// the other groups the members take turns, so that all ranks' connections to
+// other groups are used alike. The values of a chunk go to the leader inside
+// the group, the leaders' sums go to the owner, and the mean returns along the
+// same paths. With a single group, and with groups of one, this is the direct
+// algorithm.
 type Groups struct {
 	of      []int   // by rank, counted in the order in which they appear
 	members [][]int // by group, ascending
@@ -60,8 +61,8 @@ func (g Groups) Len() int { return len(g.members) }
 // Of is the group of a rank.
 func (g Groups) Of(rank int) int { return g.of[rank] }
 
-// Members are the ranks of a group in ascending order, which is also that in
-// which their values are added.
+// Members are the ranks of a group in ascending order. Their values are added
+// in this order.
 func (g Groups) Members(group int) []int { return g.members[group] }
 
 // Leader is the rank that sums a chunk in a group.
@@ -87,8 +88,8 @@ func (g Groups) Sends(p Phase, step, from, to, chunk int) bool {
 	}
 }
 
-// Peers are the ranks that a rank sends to, in ascending order. They are also
-// those that it receives from.
+// Peers are the ranks that a rank sends to, in ascending order. It receives
+// from the same ranks.
 func (g Groups) Peers(rank int) []int {
 	group := g.of[rank]
 	peers := slices.Clone(g.members[group])

@@ -27,15 +27,15 @@ const (
 	headerVersion = 4
 )
 
-// Coding is how a piece's quantised values were packed into a payload. Its
+// Coding is how a piece's quantised values are packed into a payload. Its
 // values are the ones on the wire.
 type Coding uint8
 
 const (
 	// Plain payloads are the quantised values as they are: scales, then codes.
 	Plain Coding = 0
-	// Huffman payloads have their codes shortened, as package entropy does it;
-	// the scales before them are as they are.
+	// Huffman payloads have codes that package entropy has shortened, behind
+	// scales that it leaves unchanged.
 	Huffman Coding = 1
 )
 
@@ -63,9 +63,9 @@ var ErrHeader = errors.New("malformed frame header")
 //	    47      1  none defined: zero
 //	    48      4  payload that follows, bytes; plain: ⌈count × bits/8⌉, and for codes 4 × ⌈count/block⌉
 //
-// A header of the phase end closes every stream. All from its coding on that
-// says something about a piece is zero but for the count: in the last one that a
-// peer sends it is the number of streams that it has used, in the others zero.
+// A header of the phase end closes every stream. Its fields from coding on are
+// zero. Only in the last such header of a peer, count is the number of streams
+// that the peer has used.
 type Header struct {
 	Phase     Phase
 	Algorithm Algorithm
@@ -82,10 +82,10 @@ type Header struct {
 	Payload   uint32
 }
 
-// FramesLen returns the bytes of the frames that so many values make, in plain
-// pieces of at most pieceValues, a multiple of block. It is for estimates, which
-// know no limits: values may be more than a vector holds, and the bits of a code
-// a fraction.
+// FramesLen returns the bytes of the frames of that many values, in plain
+// pieces of at most pieceValues, a multiple of block. It is for estimates,
+// which have no limits: values may exceed the longest vector, and the bits of a
+// code may be a fraction.
 func FramesLen(values float64, pieceValues, block int, bits float64) float64 {
 	pieces := max(1, math.Ceil(values/float64(pieceValues)))
 	return HeaderLen*pieces + scaleLen*math.Ceil(values/float64(block)) + math.Ceil(values*bits/8)

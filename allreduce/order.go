@@ -6,20 +6,20 @@ import (
 	"math/bits"
 )
 
-// NaiveOrder names the order of the ring that is nobody's choice: that of the
-// ranks, which is by the workers' ids.
+// NaiveOrder names the default order of the ring: that of the ranks, which
+// follows the workers' ids.
 const NaiveOrder = "naive"
 
-// Objective is what an order of the ring is judged by.
+// Objective is the measure that an order of the ring is judged by.
 type Objective uint8
 
 const (
-	// Bottleneck is the largest cost around the ring: what a long reduction
-	// waits for, since all ranks send all the time. Of orders alike in that one
-	// with a smaller sum is preferred.
+	// Bottleneck is the largest cost around the ring. It limits long reductions,
+	// in which all ranks send all the time. Of orders with the same largest cost,
+	// the one with the smaller sum is preferred.
 	Bottleneck Objective = iota
-	// Sum is the sum of the costs around the ring: what a short reduction waits
-	// for, if the costs are delays.
+	// Sum is the sum of the costs around the ring. It limits short reductions, if
+	// the costs are delays.
 	Sum
 )
 
@@ -27,8 +27,8 @@ const (
 	// maxExact is the largest ring that is solved exactly: 2^11 × 12² steps.
 	maxExact = 12
 	// maxImproved is the largest ring that is improved step by step, in at most
-	// maxRounds rounds, each of which takes a time in the third power of its
-	// size: 0.9 s in all for 256 ranks.
+	// maxRounds rounds, whose time grows with the third power of the ring's size:
+	// 0.9 s in all for 256 ranks.
 	maxImproved = 256
 	maxRounds   = 20
 )
@@ -40,8 +40,8 @@ type Tour struct {
 	Naive float64 // cost of the order 0, 1, 2, …
 }
 
-// RingLatency is what the longest way around the ring costs: a chunk's
-// 2(ranks-1) hops, one after the other, from where that is worst.
+// RingLatency is the cost of the longest way around the ring: of a chunk's
+// 2(ranks-1) consecutive hops, from the worst starting point.
 func RingLatency(cost [][]float64, order []int) (longest float64) {
 	n := len(order)
 	hop := func(k int) float64 { return cost[order[k%n]][order[(k+1)%n]] }
@@ -55,12 +55,12 @@ func RingLatency(cost [][]float64, order []int) (longest float64) {
 	return longest
 }
 
-// OrderRing finds a good order of the ring. cost[i][j] is what sending from
-// rank i to rank j costs, for example seconds per byte; it need not be
-// symmetric, +Inf is a pair that cannot talk, and the diagonal is not read. Up
-// to 12 ranks the tour is the best there is; above it is never worse than the
-// naive one. It fails when the matrix is not square, or a cost is negative or
-// no number.
+// OrderRing finds a good order of the ring. cost[i][j] is the cost of sending
+// from rank i to rank j, for example in seconds per byte. It need not be
+// symmetric; +Inf marks a pair that cannot communicate. The diagonal is
+// ignored. Up to 12 ranks the tour is optimal. For more ranks it is never worse
+// than the naive order. It fails when the matrix is not square, or a cost is
+// negative or no number.
 func OrderRing(cost [][]float64, objective Objective) (Tour, error) {
 	n := len(cost)
 	if n == 0 {
@@ -92,7 +92,7 @@ func OrderRing(cost [][]float64, objective Objective) (Tour, error) {
 	return Tour{best, tourScore(cost, best).by(objective), tourScore(cost, naive).by(objective)}, nil
 }
 
-// score is what an order costs, by both objectives.
+// score is the cost of an order, by both objectives.
 type score struct{ largest, sum float64 }
 
 func (s score) with(c float64) score { return score{math.Max(s.largest, c), s.sum + c} }

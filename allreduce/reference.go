@@ -28,9 +28,9 @@ func RingMean(vectors [][]float32, f Format) []float32 {
 }
 
 // DirectMean models the direct algorithm as RingMean does the ring. Chunk c is
-// summed by rank c in the order of the ranks, the first one's values first;
-// its own values enter the sum exactly, those of the others as they came
-// through the wire.
+// summed by rank c in the order of the ranks, the first one's values first; its
+// own values enter the sum exactly, the others' values as the wire delivers
+// them.
 func DirectMean(vectors [][]float32, f Format) []float32 {
 	return Reference{Algorithm: Direct, Format: f}.Mean(vectors, nil)
 }
@@ -38,8 +38,9 @@ func DirectMean(vectors [][]float32, f Format) []float32 {
 // HierarchicalMean models the hierarchical algorithm as RingMean does the ring.
 // groups has a number for every rank. Every group's values of a chunk are
 // summed by its leader in the order of the ranks, and the groups' sums by the
-// chunk's owner in the order of the groups. Who sums adds its own values, and
-// its own group's sum, exactly, and the others' as they came through the wire.
+// chunk's owner in the order of the groups. A rank that sums adds its own
+// values, or its own group's sum, exactly, and all others as the wire delivers
+// them.
 func HierarchicalMean(vectors [][]float32, groups []int, f Format) []float32 {
 	return Reference{Algorithm: Hierarchical, Groups: groups, Format: f}.Mean(vectors, nil)
 }
@@ -51,10 +52,10 @@ type Reference struct {
 	Format    Format
 }
 
-// Mean returns the outcome that every rank has. vectors are the ranks' inputs,
-// at least one, in the order of the ranks. If lost is not nil, lost[r] gets what
-// quantisation took from what rank r encoded, in units of the sum, as error
-// feedback has it; all have the vectors' length.
+// Mean returns the outcome of every rank. vectors are the ranks' inputs, at
+// least one, in the order of the ranks. If lost is not nil, lost[r] receives
+// the error that rank r's quantisation made, in units of the sum, as error
+// feedback needs it. All slices have the vectors' length.
 func (r Reference) Mean(vectors, lost [][]float32) []float32 {
 	ranks, length := len(vectors), len(vectors[0])
 	out := make([]float32, length)
@@ -86,7 +87,8 @@ func (r Reference) Mean(vectors, lost [][]float32) []float32 {
 	return out
 }
 
-// part is a rank's part of a chunk, and where what is lost of it goes.
+// part is a rank's part of a chunk. lost receives the part's quantisation
+// error.
 type part struct{ values, lost []float32 }
 
 // ring passes chunk c around: it starts at rank c and is finished by rank c-1,
@@ -153,8 +155,8 @@ func (r Reference) grouped(parts []part, c int, g Groups) []float32 {
 	return total
 }
 
-// wire is what a receiver sees of values. lost, unless it is nil, gets what
-// that lacks, and 0 where no number comes back.
+// wire returns values as a receiver gets them. lost, unless it is nil, receives
+// the difference, and 0 where the result is not a number.
 func (r Reference) wire(values, lost []float32) []float32 {
 	seen := passThroughWire(values, r.Format)
 	for i := range lost {
@@ -169,8 +171,8 @@ func (r Reference) wire(values, lost []float32) []float32 {
 // would come near the denormals, which not every machine treats alike.
 const minScaled = 0x1p-115
 
-// passThroughWire returns what a receiver sees of values: quantised to codes with
-// one absmax scale per block, and back; or as floating-point numbers.
+// passThroughWire returns values as a receiver gets them: quantised to codes
+// with one absmax scale per block, and back; or as floating-point numbers.
 func passThroughWire(values []float32, f Format) []float32 {
 	seen := make([]float32, len(values))
 	if !f.HasCodes() {
@@ -208,8 +210,8 @@ func passThroughWire(values []float32, f Format) []float32 {
 }
 
 // float returns x as a floating-point number of so many bits: itself, or the
-// nearest bfloat16, of two at the same distance the one whose last bit is 0.
-// Any NaN is the canonical one.
+// nearest bfloat16. A tie goes to the bfloat16 whose last bit is 0. Any NaN is
+// the canonical one.
 func float(x float32, bits int) float32 {
 	switch {
 	case math.IsNaN(float64(x)):

@@ -9,7 +9,7 @@ const (
 	ReduceScatter Phase = 1
 	// AllGather distributes the finished chunks unchanged.
 	AllGather Phase = 2
-	// End is not a phase: a frame of it ends every stream. It carries nothing.
+	// End is not a phase: a frame of End closes every stream. It has no payload.
 	End Phase = 3
 )
 
@@ -39,13 +39,13 @@ const (
 	// way.
 	Direct Algorithm = 1
 	// Hierarchical sums inside groups of ranks first and then between them, as
-	// Groups says: the same bytes from every rank as the others, if the groups
-	// are equal, but the fewest between groups, in four hops of which two are
-	// between groups.
+	// Groups describes. If the groups are equal, every rank sends as many bytes as
+	// in the other algorithms, but the fewest go between groups. It takes four
+	// hops, two of them between groups.
 	Hierarchical Algorithm = 2
 )
 
-// Algorithms are all there are.
+// Algorithms are all the algorithms.
 var Algorithms = []Algorithm{Ring, Direct, Hierarchical}
 
 // ParseAlgorithm reads an algorithm's name.
@@ -66,9 +66,9 @@ func AlgorithmNames() (names []string) {
 	return names
 }
 
-// Hops is how many paths in a row a reduction takes. In a ring reduce-scatter
-// and all-gather each go almost around; otherwise there is one path to each
-// owner, or two by way of a leader, and as many back.
+// Hops is the number of consecutive paths of a reduction. In a ring,
+// reduce-scatter and all-gather each go almost around. Otherwise there is one
+// path to each owner, or two by way of a leader, and as many back.
 func (a Algorithm) Hops(ranks int) int {
 	around := 2 * max(ranks-1, 0)
 	switch a {
@@ -104,9 +104,9 @@ func (a Algorithm) String() string {
 	return "unknown algorithm"
 }
 
-// Chunk returns the half-open range [lo, hi) of values that is chunk index of
-// a vector of length values cut for so many ranks. Sizes differ by at most
-// one; the first length mod ranks chunks are the larger ones. It needs
+// Chunk returns the half-open range [lo, hi) of values of chunk index, in a
+// vector of length values that is cut for that many ranks. Sizes differ by at
+// most one; the first length mod ranks chunks are the larger ones. It needs
 // length ≥ 0, ranks ≥ 1 and 0 ≤ index < ranks.
 func Chunk(length, ranks, index int) (lo, hi int) {
 	size, larger := length/ranks, length%ranks
@@ -131,13 +131,13 @@ func Sent(p Phase, rank, ranks, step int) int {
 }
 
 // Received returns the chunk that rank receives from its predecessor in the
-// given step (0 … ranks-2) of a phase. It is what the predecessor sends.
+// given step (0 … ranks-2) of a phase. The predecessor sends it.
 func Received(p Phase, rank, ranks, step int) int {
 	return Sent(p, rank-1, ranks, step)
 }
 
-// Pieces returns into how many pieces of at most pieceValues values a chunk
-// is cut. Even an empty chunk has one piece, an empty one: a chunk is always
+// Pieces returns the number of pieces of a chunk, each of at most pieceValues
+// values. Even an empty chunk has one piece, an empty one: a chunk is always
 // announced by a frame, so that a disagreement about the length shows.
 func Pieces(chunkValues, pieceValues int) int {
 	return max(1, (chunkValues+pieceValues-1)/pieceValues)
@@ -152,10 +152,10 @@ func Piece(chunkValues, pieceValues, index int) (lo, hi int) {
 	return lo, min(lo+pieceValues, chunkValues)
 }
 
-// Bounds of DefaultPieceValues, in values, and the number of pieces that it aims
-// at in a chunk. Below 4 Ki values the cost per frame outweighs what finer
-// pipelining wins; 128 Ki are what entropy coding takes as one, and 32 Ki keep
-// the overhead of frame headers below 0.2 %.
+// Bounds of DefaultPieceValues, in values, and the number of pieces that it
+// aims at in a chunk. Below 4 Ki values the cost per frame outweighs what finer
+// pipelining wins; 128 Ki are the most that entropy coding codes at once, and
+// 32 Ki keep the overhead of frame headers below 0.2 %.
 const (
 	minDefaultPiece = 4 << 10
 	maxLongPiece    = 32 << 10
@@ -166,12 +166,12 @@ const (
 )
 
 // DefaultPieceValues returns the piece size, in values, for a vector of length
-// values, rounded up to a multiple of block. Where all paths are short (see
-// ShortRTT) and lose nothing, a chunk makes about 4 pieces, within 4 Ki to
-// 128 Ki values: each costs processor time. Else it makes about 16, within 4 Ki
-// to 32 Ki values: they travel over several connections, and a lost packet
-// detains only its own. A step of the ring cannot start before its first piece
-// has arrived whole, so a chunk of one piece leaves the link idle for a piece's
+// values, rounded up to a multiple of block. If all paths are short (see
+// ShortRTT) and lossless, a chunk makes about 4 pieces, within 4 Ki to 128 Ki
+// values: each costs processor time. Else it makes about 16, within 4 Ki to 32
+// Ki values: they travel over several connections, and a lost packet detains
+// only its own. A step of the ring cannot start before its first piece has
+// arrived whole, so a chunk of one piece leaves the link idle for a piece's
 // transmission time in every step.
 func DefaultPieceValues(length, ranks, block int, shortPaths bool) int {
 	pieces, longest := longPieces, maxLongPiece

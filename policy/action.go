@@ -1,9 +1,9 @@
 package policy
 
-// Action is something the driver of a Machine has to do or to record. Every
-// action carries the reason for it: the numbers it was decided on. The actions
-// are pointers to the types below; the Machine does not touch one again that it
-// has given, and so it may be kept, but not changed.
+// Action is something that the driver of a Machine has to do or to record.
+// Every action carries its reason: the numbers that it was decided on. Actions
+// are pointers to the types below. The Machine does not touch an action that it
+// has returned, so the driver may keep it, but not change it.
 type Action interface {
 	// Why returns the reason of the action.
 	Why() *Reason
@@ -22,7 +22,7 @@ type (
 		ID ID
 		Reason
 	}
-	// StartRound has these members begin the inner steps of the round. Those
+	// StartRound tells these members to begin the inner steps of the round. Those
 	// that took part in the round before apply its outcome first.
 	StartRound struct {
 		Round int
@@ -30,7 +30,7 @@ type (
 		Reason
 	}
 	// Arrived records an arrival. Offset counts from the first arrival of the
-	// round; Late says that the round had closed or was another one.
+	// round; Late is set if the round had closed or was another one.
 	Arrived struct {
 		ID     ID
 		Round  int
@@ -44,12 +44,13 @@ type (
 		At    Time
 		Reason
 	}
-	// Close ends the collection of arrivals. Of one by RuleQuorum, Overslept is by
-	// how much the Timer came late for it: the time since enough had arrived. Held
-	// is for how long the round has waited for joiners, with JoinBlocking.
+	// Close ends the collection of arrivals. Under RuleQuorum, Overslept is the
+	// delay of the Timer that closed the round: the time since enough had arrived.
+	// Held is the time for which the round has waited for joiners, with
+	// JoinBlocking.
 	//
-	// Lineage numbers the line of outer states that this is about. There is one, 0,
-	// but under policies that cannot keep a run from splitting.
+	// Lineage numbers the line of outer states that the round belongs to. It is 0,
+	// except under policies that cannot prevent a run from splitting.
 	Close struct {
 		Round        int
 		Lineage      int
@@ -59,8 +60,8 @@ type (
 		Held         Time
 		Reason
 	}
-	// Reduce has the participants all-reduce in this ring order: by ID, unless
-	// neighbours have failed at each other.
+	// Reduce tells the participants to all-reduce in this ring order: by ID,
+	// unless a reduction between two neighbours has failed.
 	Reduce struct {
 		Round        int
 		Epoch        Epoch
@@ -88,8 +89,8 @@ type (
 		Participants []ID
 		Reason
 	}
-	// Diverge records that an outer step has been taken twice: by these, and in
-	// another lineage before.
+	// Diverge records that two groups have taken the same outer step: these
+	// workers, and before them others, in another lineage.
 	Diverge struct {
 		Round        int
 		Epoch        Epoch
@@ -98,8 +99,8 @@ type (
 		Participants []ID
 		Reason
 	}
-	// Undo records that nobody holds the last Steps outer steps of a lineage any
-	// more, since the last that did goes on in another one.
+	// Undo records that the last Steps outer steps of a lineage are lost: the last
+	// worker that held them goes on in another lineage.
 	Undo struct {
 		ID      ID
 		Round   int // the last of them
@@ -126,19 +127,19 @@ type (
 		Round int
 		Reason
 	}
-	// Evict removes a member. It may come back; see RejoinMode. With Rejoin the
-	// process that it is may join anew, if it lives.
+	// Evict removes a member. It may come back; see RejoinMode. With Rejoin its
+	// present process may join again, if it lives.
 	Evict struct {
 		ID     ID
 		Round  int
 		Rejoin bool
 		Reason
 	}
-	// Fetch has a member get the outer state after OuterSteps outer steps, or
-	// a newer one, from a peer, and with the help of others that hold it too.
-	// It drops whatever round it was working on. Agreed says that they are of other
-	// regions, and that it is to go on from what all regions last agreed on. Whole
-	// says that what it holds is of no use for that.
+	// Fetch tells a member to get the outer state after OuterSteps outer steps, or
+	// a newer one, from a peer, with the help of others that hold it too. The
+	// member drops the round that it was working on. With Agreed the peers are in
+	// other regions, and the member goes on from the last state that all regions
+	// agreed on. With Whole the member's own state is of no use for that.
 	Fetch struct {
 		ID         ID
 		From       ID
@@ -149,22 +150,22 @@ type (
 		Whole      bool
 		Reason
 	}
-	// Fetched records that a member holds a fetched state, with Agreed the last one
-	// that all regions agreed on.
+	// Fetched records that a member holds a fetched state; with Agreed, the last
+	// state that all regions agreed on.
 	Fetched struct {
 		ID     ID
 		Round  int
 		Agreed bool
 		Reason
 	}
-	// WakeAt asks for a Timer event at this time. It replaces the one asked
-	// for before.
+	// WakeAt asks for a Timer event at this time. It replaces the WakeAt before
+	// it.
 	WakeAt struct {
 		At Time
 		Reason
 	}
-	// Finish ends the run. Cause says in words why the policy could not answer, if
-	// that is the reason.
+	// Finish ends the run. If the policy could not answer, Cause explains why in
+	// words.
 	Finish struct {
 		Complete bool
 		Cause    string
@@ -203,7 +204,7 @@ const (
 	RuleTarget       Rule = "target"        // all outer steps are done
 	RuleStateLost    Rule = "state_lost"    // nobody holds the outer state any more
 	RuleRestart      Rule = "restart"       // the run goes on from a checkpoint
-	RuleTimer        Rule = "timer"         // the next thing that is due
+	RuleTimer        Rule = "timer"         // the next event is due
 	RulePolicyFailed Rule = "policy_failed" // the policy, outside of this process, did not answer
 
 	RuleTimeout       Rule = "timeout"        // an outer step took too long
@@ -229,41 +230,42 @@ type Reason struct {
 	Arrived int `json:"arrived,omitempty"`
 	Needed  int `json:"needed,omitempty"`
 	// Misses counts consecutive missed rounds or heartbeats, or the failed
-	// reductions of a round that a worker had a part in. Limit is how many are
-	// tolerated, or the one that is not. Of a RuleRejoin, they count the outer
-	// steps since the eviction, and those that it had to wait for.
+	// reductions of a round that involved the worker. Limit is the number
+	// tolerated, or the number at which tolerance ends. Under RuleRejoin, Misses
+	// counts the outer steps since the eviction, and Limit those that the worker
+	// had to wait for.
 	Misses int `json:"misses,omitempty"`
 	Limit  int `json:"limit,omitempty"`
 	// Silent is the time since the last heartbeat.
 	Silent Time `json:"silent_us,omitempty"`
 	// Stalled is the time since any participant last received something.
 	Stalled Time `json:"stalled_us,omitempty"`
-	// Lost is the worker whose loss, failure or request led to the action, and
-	// Peer the one at which it failed.
+	// Lost is the worker whose loss, failure or request led to the action. Peer is
+	// the peer at which it failed.
 	Lost *ID `json:"worker,omitempty"`
 	Peer *ID `json:"peer,omitempty"`
-	// Deadline is how the deadline of the round was computed.
+	// Deadline is the round's deadline with the numbers it was computed from.
 	Deadline *Deadline `json:"deadline,omitempty"`
-	// QuorumID is that of the lighthouse's quorum, under the policy torchft.
+	// QuorumID is the number of the lighthouse's quorum, under the policy torchft.
 	QuorumID int64 `json:"quorum_id,omitempty"`
 }
 
 // Why returns the reason itself, for pointers to the actions that embed it.
 func (r *Reason) Why() *Reason { return r }
 
-// Deadline is when a round may close without those that are late, with the
-// numbers behind it. The round closes at At + Credit at the earliest.
+// Deadline is the time at which a round may close without late members, with
+// the numbers behind it. The round closes at At + Credit at the earliest.
 type Deadline struct {
-	*Spread // of a policy that goes by it
-	// Numbers are those of any other policy, by their names; times are in
+	*Spread // only of the straggler policy
+	// Numbers are the named numbers of any other policy. Times are in
 	// microseconds.
 	Numbers map[string]float64 `json:"numbers,omitempty"`
-	// Offset is the time to At from the first arrival; where the deadline is set
-	// before anyone has arrived, from the beginning of the round.
+	// Offset is the time from the first arrival to At. If the deadline is set
+	// before the first arrival, it counts from the beginning of the round.
 	Offset Time `json:"offset_us"`
 	At     Time `json:"at_us"`
-	// Credit is the time by which a member that had to fetch an outer step it
-	// had missed began the round late.
+	// Credit is the time that the deadline is put off because a member had to
+	// fetch a missed outer step and began the round late.
 	Credit Time `json:"credit_us,omitempty"`
 }
 

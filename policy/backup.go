@@ -7,7 +7,7 @@ func init() {
 }
 
 // Backup closes a round as soon as all but B members have arrived, as
-// synchronous training with B backup workers does: whoever comes last is left
+// synchronous training with B backup workers does. The last arrivals are left
 // out, slow or not (J. Chen et al., Revisiting Distributed Synchronous SGD,
 // 2016, https://arxiv.org/abs/1604.00981). It evicts nobody.
 type Backup struct {
@@ -23,10 +23,10 @@ func (p *Backup) Validate() error {
 	return nil
 }
 
-// Deadline is none.
+// Deadline returns nil: this policy sets none.
 func (*Backup) Deadline(*Round) *Deadline { return nil }
 
-// Enough is all members but B, and at least one.
+// Enough needs all members but B, and at least one.
 func (p *Backup) Enough(r *Round) (needed int, enough bool) {
 	needed = max(1, r.Members-p.B)
 	return needed, r.Arrived >= needed
@@ -35,5 +35,5 @@ func (p *Backup) Enough(r *Round) (needed int, enough bool) {
 // Late evicts nobody.
 func (*Backup) Late(*Round, Member) (limit int, evict bool) { return 0, false }
 
-// Closed is of no use to it.
+// Closed does nothing.
 func (*Backup) Closed(*Round) {}

@@ -2,22 +2,22 @@ package policy
 
 func init() { Register("baseline", "wait for every member", &Baseline{}) }
 
-// Baseline waits for every member, as synchronous training does: only who is
-// silent, gives up or leaves keeps a round from waiting for it.
+// Baseline waits for every member, as synchronous training does. A round stops
+// waiting only for members that fall silent, give up or leave.
 type Baseline struct{}
 
 // Validate finds nothing wrong: there are no parameters.
 func (*Baseline) Validate() error { return nil }
 
-// Deadline is none.
+// Deadline returns nil: this policy sets none.
 func (*Baseline) Deadline(*Round) *Deadline { return nil }
 
-// Enough is everybody, and a round that everybody has arrived for closes under
-// every policy.
+// Enough is always false: a round that all members have arrived for closes
+// without it.
 func (*Baseline) Enough(*Round) (needed int, enough bool) { return 0, false }
 
-// Late is never asked: nobody is late.
+// Late evicts nobody. It is never called, because nobody is late.
 func (*Baseline) Late(*Round, Member) (limit int, evict bool) { return 0, false }
 
-// Closed is of no use to it.
+// Closed does nothing.
 func (*Baseline) Closed(*Round) {}

@@ -1,8 +1,8 @@
 // Package policy decides who takes part in a round of distributed training.
 //
 // It holds the coordinator's state machine (membership, heartbeats, rounds),
-// and the policies that it asks when to close a round and what becomes of
-// those that are late: see Policy.
+// and the policies. A Policy decides when a round closes and what happens to
+// late members.
 //
 // The package is pure: it reads no clock, does no I/O, starts no goroutine and
 // uses no randomness. The simulator and the real coordinator drive the same
@@ -23,71 +23,74 @@ type Time int64
 // ID names a worker.
 type ID int
 
-// Epoch numbers a run's reductions, each attempt at a round anew, from 1.
+// Epoch numbers a run's reductions from 1. Each attempt at a round has its own
+// epoch.
 type Epoch int
 
-// Config is what a Machine needs to know. The zero value is not valid.
+// Config is the configuration of a Machine. The zero value is not valid.
 type Config struct {
-	// HeartbeatPeriod is the time between two checks for silent members. The
-	// checks lie on the global grid of its multiples.
+	// HeartbeatPeriod is the time between two checks for silent members. Checks
+	// take place at multiples of it.
 	HeartbeatPeriod Time
 	// HeartbeatMissThreshold evicts a member that has been silent for
 	// HeartbeatPeriod × HeartbeatMissThreshold. Raising it makes false
 	// evictions rarer and the detection of a crash slower.
 	HeartbeatMissThreshold int
 	// StallAfter is how long no participant of a reduction may receive anything
-	// before the reduction is aborted; 0 waits for ever, as does a simulator
-	// without bytes. It bounds standstill and not duration: a slow link is no
-	// fault.
+	// before the reduction is aborted. 0 waits for ever; simulators without bytes
+	// use it. It limits stalls, not durations: a slow link is no fault.
 	StallAfter Time
 	// TargetOuterSteps is the number of rounds after which the run is done.
 	TargetOuterSteps int
-	// Policy decides when a round closes. The machine works with a copy of its
-	// own. Nil: Baseline.
+	// Policy decides when a round closes. The machine copies it. Nil: Baseline.
 	Policy Policy `json:"-"`
 	// MinSlack is the least time between the first arrival of a round and a
-	// deadline that a policy derives from arrivals: in a real run, those that are
-	// closer together say more about the machine that all workers share than
-	// about a worker.
+	// deadline that a policy derives from arrivals. In a real run, smaller
+	// differences between arrivals come from the machine that all workers share,
+	// not from a worker.
 	MinSlack Time
-	// Overlap says that workers go on with the next round while one is reduced: a
-	// round begins when the one before closes, and not with its outer step.
+	// Overlap reports that workers go on with the next round during a reduction: a
+	// round begins when the round before closes, not with its outer step.
 	Overlap bool
-	// Seed is what a policy that draws by lot draws from.
+	// Seed seeds the random draws of a policy.
 	Seed uint64
-	// Join says from when on a late joiner contributes. Empty: JoinRunning.
+	// Join determines when a late joiner begins to contribute. Empty: JoinRunning.
 	Join JoinMode
-	// Grouping says who reduces with whom: regions, each of which has an outer state of
-	// its own between two rounds of all, or replica groups. Nil: all workers together.
+	// Grouping divides workers into regions, each with an outer state of its own
+	// between two global rounds, or into replica groups. Nil: all workers
+	// together.
 	Grouping *Grouping `json:",omitempty"`
-	// Lighthouses is the number of lighthouses; 0 is 1. Asks are the numbers, from 0, of
-	// those that the processes of a worker ask, by incarnation: the last one holds for
-	// all later processes. A worker that is not in it asks lighthouse 0.
+	// Lighthouses is the number of lighthouses; 0 is 1. Asks has the number, from
+	// 0, of the lighthouse that each incarnation of a worker asks; the last entry
+	// holds for all later incarnations. A worker without an entry asks lighthouse
+	// 0.
 	Lighthouses int          `json:",omitempty"`
 	Asks        map[ID][]int `json:",omitempty"`
-	// Rejoin says whether a worker may come back that was evicted alive or for its
-	// slowness. Empty: RejoinNever.
+	// Rejoin determines whether a worker may come back that was evicted alive or
+	// for its slowness. Empty: RejoinNever.
 	Rejoin RejoinMode
-	// RejoinRounds is the number of outer steps after which it may, with
-	// RejoinAfterRounds. 0 is 1.
+	// RejoinRounds is the number of outer steps after which an evicted worker may
+	// come back, with RejoinAfterRounds. 0 is 1.
 	RejoinRounds int
 }
 
-// JoinMode says from when on a worker contributes that has joined late and
-// holds the outer state.
+// JoinMode determines when a worker that has joined late, and holds the outer
+// state, begins to contribute.
 type JoinMode string
 
 // The join modes.
 const (
-	// JoinRunning: the joiner begins the running round at once. The round counts on
-	// it, and may have to wait for its fetch and all its inner steps.
+	// JoinRunning: the joiner begins the running round at once. The round expects
+	// its contribution, and may have to wait for its fetch and all its inner
+	// steps.
 	JoinRunning JoinMode = "running"
 	// JoinNext: the joiner begins with the next round. The running one goes on as
 	// if the joiner were not there.
 	JoinNext JoinMode = "next"
-	// JoinZeros: the joiner contributes zeros to the reduction of the running round,
-	// if it holds the state by then, and so begins the next round together with the
-	// others. It counts in the mean of that round, which is shorter for it.
+	// JoinZeros: the joiner contributes zeros to the reduction of the running
+	// round, if it holds the state by then. So it begins the next round together
+	// with the others. Its zeros count in the mean of the running round, which
+	// they shorten.
 	JoinZeros JoinMode = "zeros"
 	// JoinBlocking: the joiner waits until the running round could close, and then the
 	// round waits for the joiner. It fetches the state from one donor while all others
@@ -98,11 +101,12 @@ const (
 // JoinModes lists the join modes.
 var JoinModes = []JoinMode{JoinRunning, JoinNext, JoinZeros, JoinBlocking}
 
-// Learns reports whether a joiner begins no inner steps before it has seen the
-// end of a round.
+// Learns reports whether a joiner waits for the end of a round before it begins
+// inner steps.
 func (j JoinMode) Learns() bool { return j != "" && j != JoinRunning }
 
-// Lighthouse is the number of the lighthouse that a process of a worker asks.
+// Lighthouse returns the number of the lighthouse that an incarnation of a
+// worker asks.
 func (c *Config) Lighthouse(id ID, incarnation int) int {
 	asks := c.Asks[id]
 	if len(asks) == 0 {

@@ -2,20 +2,20 @@ package policy
 
 import "slices"
 
-// cutoff is when the running round closes without the late.
+// cutoff determines when the running round closes without late members.
 type cutoff struct {
 	deadline    Deadline
 	hasDeadline bool
 	early       bool // it was set before anyone had arrived
 	overdue     bool // the deadline has come
-	enough      bool // have arrived, says the policy, since enoughAt
+	enough      bool // enough have arrived by the policy's judgement, since enoughAt
 	enoughAt    Time
-	lagging     []*member // began the round late, having caught up, in this order
+	lagging     []*member // members that began the round late, having caught up, in this order
 	credit      Time      // as of the last event
-	credited    Time      // by which credit that is no longer given has put the deadline off
+	credited    Time      // by which a credit that has ended has put the deadline off
 }
 
-// ask fills in what the policy is shown of the running round.
+// ask fills in the Round that the policy is shown.
 func (m *Machine) ask(now Time) *Round {
 	r, c := &m.asked, &m.round.cutoff
 	r.Number, r.Now, r.Start, r.Members = m.round.number, now, m.round.start, m.voters()
@@ -50,7 +50,8 @@ func (m *Machine) emitDeadline(d Deadline) {
 	m.emit(&ArmDeadline{Round: m.round.number, At: d.At, Reason: Reason{Rule: RuleDeadline, Deadline: &d}})
 }
 
-// resumeCutoff has a deadline that came during an outage count from its end.
+// resumeCutoff restarts a deadline that came during an outage from the end of
+// the outage.
 func (m *Machine) resumeCutoff(now Time) {
 	c := &m.round.cutoff
 	if c.enough {
@@ -62,7 +63,7 @@ func (m *Machine) resumeCutoff(now Time) {
 	}
 }
 
-// cutoffAt is when a Timer may close a round that is collecting.
+// cutoffAt is the time at which a Timer may close a collecting round.
 func (m *Machine) cutoffAt() (at Time, ok bool) {
 	c := &m.round.cutoff
 	switch {
@@ -74,8 +75,8 @@ func (m *Machine) cutoffAt() (at Time, ok bool) {
 	return 0, false
 }
 
-// noteCredit keeps what the deadline was put off by for a member that has arrived since,
-// or is gone: from then on the round may close.
+// noteCredit keeps the credit given to a member that has arrived since, or is
+// gone: the deadline stays put off by it.
 func (m *Machine) noteCredit(now Time) {
 	c, credit := &m.round.cutoff, m.credit()
 	if c.hasDeadline && !c.overdue && credit < c.credit && c.deadline.At+credit < now {
@@ -94,7 +95,7 @@ func (m *Machine) enough(now Time) bool {
 	return enough
 }
 
-// cutOff closes the round if the policy lets it.
+// cutOff closes the round if the policy allows it.
 func (m *Machine) cutOff(now Time) {
 	c, rule := &m.round.cutoff, RuleQuorum
 	if c.hasDeadline && !c.overdue && now >= c.deadline.At+m.credit() {
@@ -113,9 +114,9 @@ func (m *Machine) cutOff(now Time) {
 	}
 }
 
-// checkEnough leaves the closing of a round that enough have arrived for to a
-// Timer at the same time, so that the arrivals of one instant are judged
-// together and their order does not matter.
+// checkEnough leaves the closing of a round with enough arrivals to a Timer at
+// the same time. So all arrivals of one instant are judged together, and their
+// order does not matter.
 func (m *Machine) checkEnough(now Time) {
 	c := &m.round.cutoff
 	had := c.enough
@@ -138,12 +139,12 @@ func (m *Machine) cutoffReason(now Time) (needed int, deadline *Deadline) {
 	return needed, deadline
 }
 
-// sideline counts a miss of the round that closes for those that are late, and
-// evicts those that the policy tolerates no longer.
+// sideline counts a miss for every member that is late for the closing round.
+// It evicts members with more misses than the policy tolerates.
 func (m *Machine) sideline(now Time, late []*member, why Reason) {
 	for _, w := range late {
-		// A round that was opened again counts once, and one that a joiner
-		// has spent on getting its first state does not count.
+		// A reopened round counts once. A round that a joiner spent on getting its
+		// first state does not count.
 		if !w.round.missed && w.begun {
 			w.misses++
 			w.round.missed = true
@@ -160,7 +161,7 @@ func (m *Machine) sideline(now Time, late []*member, why Reason) {
 	}
 }
 
-// rejoin forgives a member whose contribution the round has.
+// rejoin ends a member's sidelining when the round has its contribution.
 func (m *Machine) rejoin(now Time, w *member) {
 	if !w.sidelined {
 		return
@@ -177,21 +178,22 @@ func (m *Machine) mayFinishSteps(w *member) bool {
 	return ok && f.FinishesSteps() && (w.work == working || w.work == finishing)
 }
 
-// giveCredit puts the deadline off for a member that has just caught up. Where
-// rounds overlap the others have not had to be told to begin, which saved them a
-// round trip; the reduction before took one at least. And the first of them, from
-// whose arrival a deadline counts, is at it since it arrived in the round before.
+// giveCredit puts the deadline off for a member that has just caught up. If
+// rounds overlap, the other members were not told to begin, which saved them a
+// round trip. The reduction before took at least one round trip. The first
+// arrival, from which a deadline counts, has been at work since it arrived in
+// the round before.
 func (m *Machine) giveCredit(now Time, w *member) {
 	w.round.lag = now - m.round.start + m.round.ahead
 	m.round.cutoff.lagging = append(m.round.cutoff.lagging, w)
 }
 
-// credit is by how much the deadline is put off for those that are catching
-// up: a member that was sidelined begins the next round late by the time that
-// its fetch took. Without credit for it, one missed deadline would always lead
-// to the next, and every sidelined member to its eviction. Who has caught up
-// later lags more, and so the last one counts that is still at work. It is
-// asked for at every event: those at the end that are done with the round are
+// credit is the time by which the deadline is put off for members that are
+// catching up. A sidelined member begins the next round late by the time of its
+// fetch. Without credit, one missed deadline would always lead to the next, and
+// every sidelined member to its eviction. The members that caught up later lag
+// more, so only the last one still at work counts. credit is called at every
+// event: members at the end of the list that are done with the round are
 // forgotten.
 func (m *Machine) credit() Time {
 	c := &m.round.cutoff

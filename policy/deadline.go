@@ -10,8 +10,8 @@ func init() {
 	Register("deadline", "close a fixed time after the round began", &FixedDeadline{Factor: 1.5, Quorum: 0.5})
 }
 
-// FixedDeadline closes every round the same time after it began, with a quorum.
-// It evicts nobody.
+// FixedDeadline closes every round at a fixed time after its beginning, with a
+// quorum. It evicts nobody.
 type FixedDeadline struct {
 	// The time from a round's beginning to its deadline. 0 takes `factor` times the median
 	// member's time for the first round, which has no deadline then.
@@ -23,7 +23,7 @@ type FixedDeadline struct {
 	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.2 1"`
 
-	first Time // what the median member needed for the first round; 0: not known
+	first Time // the median member's time for the first round; 0: not known
 }
 
 // Validate reports a parameter out of range.
@@ -35,7 +35,7 @@ func (p *FixedDeadline) Validate() error {
 	return bad.Err()
 }
 
-// Deadline is set when the round begins.
+// Deadline sets the deadline when the round begins.
 func (p *FixedDeadline) Deadline(r *Round) *Deadline {
 	after := p.After
 	if after == 0 {
@@ -47,7 +47,7 @@ func (p *FixedDeadline) Deadline(r *Round) *Deadline {
 	return &Deadline{At: max(r.Now, r.Start+after), Numbers: map[string]float64{"after_us": float64(after)}}
 }
 
-// Enough is a quorum, from the deadline on.
+// Enough needs a quorum, from the deadline on.
 func (p *FixedDeadline) Enough(r *Round) (needed int, enough bool) {
 	needed = Share(p.Quorum, r.Members)
 	return needed, r.Overdue && r.Arrived >= needed
@@ -56,7 +56,7 @@ func (p *FixedDeadline) Enough(r *Round) (needed int, enough bool) {
 // Late evicts nobody.
 func (*FixedDeadline) Late(*Round, Member) (limit int, evict bool) { return 0, false }
 
-// Closed takes the measure of the first round.
+// Closed measures the first round.
 func (p *FixedDeadline) Closed(r *Round) {
 	if p.first > 0 {
 		return

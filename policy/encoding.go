@@ -8,8 +8,8 @@ import (
 // plainConfig is a Config without its methods.
 type plainConfig Config
 
-// encodedConfig is a Config as it travels to a process: a policy by its registered
-// name and its parameters.
+// encodedConfig is a Config as it is sent to a process: the policy by its
+// registered name and its parameters.
 type encodedConfig struct {
 	plainConfig
 	Name       string          `json:",omitempty"`
@@ -31,7 +31,7 @@ func (c Config) MarshalJSON() ([]byte, error) {
 	return json.Marshal(e)
 }
 
-// UnmarshalJSON decodes what MarshalJSON has encoded.
+// UnmarshalJSON decodes the encoding of MarshalJSON.
 func (c *Config) UnmarshalJSON(text []byte) error {
 	var e encodedConfig
 	if err := json.Unmarshal(text, &e); err != nil {

@@ -1,15 +1,15 @@
 package policy
 
-// Event is something that happened, as the coordinator learns of it.
+// Event is something that happened, at the time when the coordinator learns of
+// it.
 type Event interface{ event() }
 
 type (
-	// Join is a worker that asks to become a member. HasState says that it
-	// already holds the outer state, as the workers that start a run do.
-	// Incarnation numbers the processes of the worker: 0 is the first. All other
-	// events are of the last one that has asked; whoever tells them drops what is
-	// still under way from one before it. Of a state, OuterSteps are those that it
-	// has.
+	// Join is a worker's request to become a member. HasState reports that it
+	// already holds the outer state after OuterSteps outer steps, as workers do at
+	// the start of a run. Incarnation numbers the processes of the worker; 0 is
+	// the first. All other events belong to the last incarnation that has asked.
+	// The driver drops events of earlier incarnations that are still on their way.
 	Join struct {
 		ID          ID
 		HasState    bool
@@ -31,9 +31,9 @@ type (
 		Round int
 		Epoch Epoch
 	}
-	// ReduceFailed says that a participant gave a reduction up by itself. Peer is the
-	// worker at which it showed, if known; Alone that its own part is done, so that
-	// the others can end theirs.
+	// ReduceFailed says that a participant gave a reduction up by itself. Peer is
+	// the worker at which the failure showed, if known. Alone means that its own
+	// part is done, so that the others can finish theirs.
 	ReduceFailed struct {
 		ID    ID
 		Round int
@@ -41,11 +41,12 @@ type (
 		Peer  *ID
 		Alone bool
 	}
-	// Progress is a Heartbeat of a worker that reduces. Received is what it has
-	// got from its peers so far, in this and earlier reductions, in a unit of its
-	// own; From is the worker that it receives from, or itself if none can be named. Due
-	// is how many frames of this reduction it has still to receive, where it tells: From is
-	// then the worker that owes most of them.
+	// Progress is a Heartbeat of a worker that reduces. Received is the amount
+	// that it has received from its peers so far, in this and earlier reductions,
+	// in a unit of its own. Due is the number of frames of this reduction that it
+	// has still to receive, or 0 if it does not report that. From is the worker
+	// that owes most of the frames in Due. Without Due, From is the worker that it
+	// receives from, or itself if none can be named.
 	Progress struct {
 		ID       ID
 		Epoch    Epoch
@@ -53,18 +54,18 @@ type (
 		From     ID
 		Due      int64
 	}
-	// Lost says that a worker has gone without leaving, and how that is known:
-	// RuleGaveUp if it said so, RuleConnection if its control connection was closed.
+	// Lost says that a worker has gone without leaving. Its rule is RuleGaveUp if
+	// the worker said so, or RuleConnection if its control connection was closed.
 	Lost struct {
 		ID   ID
 		Rule Rule
 	}
-	// Unreachable says that, according to the network, nobody listens at the
-	// worker's address. Anybody can forge such a message, and so only a worker
-	// that has missed a heartbeat too is evicted.
+	// Unreachable says that, according to the network, no process listens at the
+	// worker's address. Anybody can forge such a message, so a worker is evicted
+	// for it only if it has missed a heartbeat too.
 	Unreachable struct{ ID ID }
-	// StateFetched says that a worker now holds the outer state after the
-	// given number of outer steps: Agreed as its Fetch was.
+	// StateFetched says that a worker now holds the outer state after the given
+	// number of outer steps. Agreed is copied from its Fetch.
 	StateFetched struct {
 		ID         ID
 		OuterSteps int
@@ -72,20 +73,19 @@ type (
 	}
 	// FetchFailed says that a worker could not get the state from its donor.
 	FetchFailed struct{ ID ID }
-	// Timer is the wake-up that a WakeAt action asked for.
+	// Timer is the wake-up that WakeAt asked for.
 	Timer struct{}
-	// Recovered says that the coordinator was away and is back. It has missed
-	// heartbeats and arrivals meanwhile, and so nobody is late or silent until
-	// every member has given a heartbeat again. It was away for Away. Forgets says
-	// that it has lost what it can do without, as torchft's lighthouse does.
+	// Recovered says that the coordinator was down, for the time Away, and is
+	// back. It has missed heartbeats and arrivals meanwhile. So nobody is late or
+	// silent until every member has sent a heartbeat again. Forgets means that it
+	// has lost the state that it can do without, as torchft's lighthouse does.
 	Recovered struct {
 		Forgets bool
 		Away    Time
 	}
-	// Restarted says that everything had ended and begins anew from a
-	// checkpoint: the outer state after OuterSteps outer steps, which the
-	// Holders hold and no other member does. Whatever came later is undone,
-	// but for the membership.
+	// Restarted says that everything had ended and begins anew from a checkpoint:
+	// the outer state after OuterSteps outer steps, which only the Holders have.
+	// Everything later is undone, except the membership.
 	Restarted struct {
 		OuterSteps int
 		Holders    []ID

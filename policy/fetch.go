@@ -2,15 +2,15 @@ package policy
 
 import "slices"
 
-// helpers is how many donors may help the one that a member fetches from.
+// helpers is the most donors that help a fetch's first donor.
 const helpers = 2
 
-// memberFetch is the fetch that a member is at.
+// memberFetch is the fetch that a member is busy with.
 type memberFetch struct {
 	donor    ID
-	failures int  // of it in a row, one donor after the other
+	failures int  // consecutive failures, one donor after the other
 	resync   bool // it is for an outer step that the member missed
-	// agreed is what Fetch has it be, and outerSteps the version that it was of then.
+	// agreed and outerSteps are copied from the Fetch.
 	agreed     bool
 	outerSteps int
 }
@@ -67,14 +67,15 @@ func (m *Machine) neighbours(a, b *member) bool {
 	return !m.cfg.Grouping.Regional() || m.cfg.Grouping.Of(a.id) == m.cfg.Grouping.Of(b.id)
 }
 
-// orphaned reports whether nobody else of a worker's region holds the current state
-// of that, so that only what all regions last agreed on is left of it.
+// orphaned reports whether no other worker of a worker's region holds the
+// region's current state. Then only the last state that all regions agreed on
+// is left.
 func (m *Machine) orphaned(w *member) bool {
 	return m.cfg.Grouping.Regional() && !slices.ContainsFunc(m.members, func(d *member) bool { return d != w && m.holds(d) && m.neighbours(d, w) })
 }
 
-// fetchLimit is the number of fetches in a row that a member may fail before
-// the others wait for it no more.
+// fetchLimit is the number of consecutive fetches that a member may fail before
+// the others stop waiting for it.
 const fetchLimit = 5
 
 func (m *Machine) fetchFailed(now Time, w *member) {
@@ -91,10 +92,11 @@ func (m *Machine) fetchFailed(now Time, w *member) {
 
 func (m *Machine) fetched(now Time, e StateFetched) {
 	w := m.find(e.ID)
-	if w == nil || w.work != fetching || e.Agreed != w.fetch.agreed { // it has another order since
+	if w == nil || w.work != fetching || e.Agreed != w.fetch.agreed { // it has another order by now
 		return
 	}
-	// What was agreed on is the region's state as long as that has taken no step.
+	// The agreed state is also the region's state until the region has taken a
+	// step.
 	if e.OuterSteps < m.OuterSteps() || e.Agreed && w.fetch.outerSteps < m.OuterSteps() {
 		m.fetch(w, Reason{Rule: RuleStaleFetch})
 		return
@@ -110,7 +112,7 @@ func (m *Machine) fetched(now Time, e StateFetched) {
 	}
 }
 
-// resync has a member get what it has missed.
+// resync tells a member to fetch the outer steps that it has missed.
 func (m *Machine) resync(w *member) {
 	m.promote(w)
 	w.fetch = memberFetch{resync: true}

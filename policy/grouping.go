@@ -18,10 +18,10 @@ type RegionsSpec struct {
 	Workers map[string][]ID `yaml:"workers" json:"workers,omitempty"`
 }
 
-// Validate looks at the section of a run of these workers, each in a group of the
-// links or, with an empty name, in none, with so many rounds and, if that is not 0,
-// an upload in every so many. The error is a *errs.FieldError with the path of the
-// field.
+// Validate checks the section for a run of these workers. groups has the links'
+// group of each worker, empty for none. rounds is the number of rounds. uploads,
+// if not 0, is the number of rounds per upload. The error is a *errs.FieldError
+// with the path of the field.
 func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads int) error {
 	bad := func(field, format string, args ...any) error {
 		return errs.Fieldf("regions"+field, format, args...)
@@ -65,7 +65,7 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	return nil
 }
 
-// Grouping is that of the section, for the workers that Validate was given.
+// Rule is the grouping of the section, for workers that Validate has accepted.
 func (s *RegionsSpec) Rule(workers []ID, groups []string) *Grouping {
 	in := s.Workers
 	if in == nil {
@@ -77,9 +77,10 @@ func (s *RegionsSpec) Rule(workers []ID, groups []string) *Grouping {
 	return NewRegions(s.Every, in)
 }
 
-// Grouping says who reduces with whom. A nil Rule has one ring of all, in every round.
+// Grouping determines which workers reduce together. A nil Grouping is one ring
+// of all workers in every round.
 type Grouping struct {
-	Every   int        // rounds from one of all to the next
+	Every   int        // rounds from one global round to the next
 	Names   []string   // of the regions, or of the ranks
 	Numbers map[ID]int // of each worker's region or rank, among Names
 
@@ -87,7 +88,8 @@ type Grouping struct {
 	Members   []ID `json:",omitempty"` // of replica groups, in their order
 }
 
-// NewRegions returns the rule of regions by name, with a round of all in every so many.
+// NewRegions returns the rule of regions by name, with a global round after
+// every so many rounds.
 func NewRegions(every int, workers map[string][]ID) *Grouping {
 	r := &Grouping{Every: every, Names: slices.Sorted(maps.Keys(workers)), Numbers: map[ID]int{}}
 	for k, name := range r.Names {
@@ -98,14 +100,15 @@ func NewRegions(every int, workers map[string][]ID) *Grouping {
 	return r
 }
 
-// Global reports whether all take part in a round, or in its outer step, together, and
-// not each region by itself. Rounds count from 1; 0, the beginning of the run, is of
-// all, too.
+// Global reports whether all workers take part together in a round, and in its
+// outer step, rather than each region by itself. Rounds count from 1. The
+// beginning of the run, 0, counts as global.
 func (r *Grouping) Global(round int) bool { return r == nil || round%r.Every == 0 }
 
-// Missed lists the steps of all, of the outer steps that an asker with the state
-// after so many lacks, and reports whether a donor that holds the one after held has
-// kept their outcomes, which are among its last so many.
+// Missed lists the global steps among the outer steps that an asker lacks; it
+// holds the state after have of them. It also reports whether a donor that
+// holds the state after held, and keeps the outcomes of its last kept steps,
+// has these outcomes.
 func (r *Grouping) Missed(have, held, kept int) (steps []int, ok bool) {
 	for to := have + 1; to <= held; to++ {
 		if !r.Global(to) {
@@ -135,15 +138,16 @@ func (r *Grouping) Of(id ID) int {
 	return r.Numbers[id]
 }
 
-// Ring is who reduces together.
+// Ring is a group of workers that reduce together.
 type Ring struct {
 	Number  int    // of the region
 	Region  string // its name; empty: all
 	Workers []ID
 }
 
-// Rings deals the participants of a round to the rings in which they reduce: in
-// the order in which they are given, and the rings in that of the regions' names.
+// Rings divides the participants of a round into the rings in which they
+// reduce. Participants keep their order; rings are in the order of the regions'
+// names.
 func (r *Grouping) Rings(round int, participants []ID) []Ring {
 	if r.Together(round) {
 		return []Ring{{Workers: participants}}
@@ -151,7 +155,7 @@ func (r *Grouping) Rings(round int, participants []ID) []Ring {
 	return r.Deal(participants)
 }
 
-// Deal deals workers to their regions.
+// Deal divides workers into their regions.
 func (r *Grouping) Deal(workers []ID) (rings []Ring) {
 	for _, id := range workers {
 		k, found := slices.BinarySearchFunc(rings, r.Numbers[id], func(ring Ring, n int) int { return cmp.Compare(ring.Number, n) })
@@ -163,7 +167,7 @@ func (r *Grouping) Deal(workers []ID) (rings []Ring) {
 	return rings
 }
 
-// Ring is the one of a participant's.
+// Ring returns the ring of one participant.
 func (r *Grouping) Ring(round int, participants []ID, id ID) []ID {
 	for _, ring := range r.Rings(round, participants) {
 		if slices.Contains(ring.Workers, id) {

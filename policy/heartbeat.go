@@ -1,10 +1,10 @@
 package policy
 
-// liveness is what is known of a member's being alive.
+// liveness is the coordinator's knowledge of whether a member is alive.
 type liveness struct {
 	lastHeartbeat Time // or when it joined, or when the coordinator came back
-	unreachable   bool // says the network, since its last heartbeat
-	awaited       bool // no heartbeat since the coordinator was away
+	unreachable   bool // according to the network, since its last heartbeat
+	awaited       bool // no heartbeat since the coordinator was down
 }
 
 // scheduleCheck puts the next check for silent members on the grid.
@@ -34,7 +34,8 @@ func (m *Machine) silent(now Time) []*member {
 	return silent
 }
 
-// checkUnreachable evicts whoever is unreachable and has missed a heartbeat.
+// checkUnreachable evicts members that are unreachable and have missed a
+// heartbeat.
 func (m *Machine) checkUnreachable(now Time) {
 	for _, w := range m.silent(now) {
 		if w.liveness.unreachable && m.phase != finished {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// phase is what the machine waits for.
+// phase is the state of the machine, by what it waits for.
 //
 //	collecting ── the round closes ─────────► reducing
 //	     ◄── outer step, or nobody is left ──
@@ -15,7 +15,7 @@ import (
 type phase int
 
 const (
-	collecting phase = iota // for arrivals, and at first for members
+	collecting phase = iota // for arrivals, and at the start for members
 	reducing                // for the participants of a reduction
 	finished                // for nothing
 )
@@ -28,8 +28,8 @@ type Machine struct {
 	cfg        Config
 	policy     Policy
 	external   External // the policy, if it is one
-	failed     bool     // the policy has
-	asked      Round    // what the policy was last shown
+	failed     bool     // the policy has failed
+	asked      Round    // the Round that the policy was last shown
 	phase      phase
 	round      round
 	reduction  reduction         // while reducing
@@ -37,17 +37,17 @@ type Machine struct {
 	apart      [][2]ID           // pairs that may not be neighbours in a ring, sender first
 	members    []*member         // by ID
 	learners   int               // of the members
-	admissions map[ID]*admission // the last one of each worker
+	admissions map[ID]*admission // the last admission of each worker
 	applicants []*member         // evicted, and waiting to be admitted again
-	outage     bool              // the coordinator was away, and members are awaited
+	outage     bool              // the coordinator was down, and members are awaited
 
 	nextCheck Time // for silent members
-	wake      Time // the time of the last WakeAt
+	wake      Time // time of the last WakeAt
 	hasWake   bool // its Timer is still to come
 	out       []Action
 }
 
-// New returns a machine in which nobody has joined yet.
+// New returns a machine without members.
 func New(cfg Config) (*Machine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -70,8 +70,8 @@ func (m *Machine) Members() int { return len(m.members) }
 // Finished reports whether a Finish action has been given.
 func (m *Machine) Finished() bool { return m.phase == finished }
 
-// Close ends what answers outside of this process, if the policy is an External. If
-// that could not answer the error is a *FailedError.
+// Close ends the policy's processes, if the policy is an External. If the
+// policy could not answer, the error is a *FailedError.
 func (m *Machine) Close() error {
 	if m.external == nil {
 		return nil
@@ -83,16 +83,15 @@ func (m *Machine) Close() error {
 	return nil
 }
 
-// Step takes one event and returns what is to be done about it, in order. The
-// slice is valid until the next call. Times must not decrease. Events that
-// make no sense any more (of an evicted worker, an old round, an old epoch)
-// have no effect.
+// Step takes one event and returns the actions that follow from it, in order.
+// The slice is valid until the next call. Times must not decrease. Obsolete
+// events (of an evicted worker, an old round, an old epoch) have no effect.
 func (m *Machine) Step(now Time, e Event) []Action {
 	actions := m.step(now, e)
 	if m.external == nil || m.failed {
 		return actions
 	}
-	if err := m.external.Err(); err != nil { // what was decided without it does not count
+	if err := m.external.Err(); err != nil { // decisions without it do not count
 		m.failed, m.phase, m.reduction = true, finished, reduction{}
 		m.out = append(m.out[:0], &Finish{Cause: err.Error(), Reason: Reason{Rule: RulePolicyFailed}})
 		return m.out
@@ -155,7 +154,7 @@ func (m *Machine) step(now Time, e Event) []Action {
 			m.fetchFailed(now, w)
 		}
 	case Timer:
-		m.hasWake = false // spent: ask again, also if it came too early
+		m.hasWake = false // spent: a new one is asked for, even if it came too early
 		m.timer(now)
 	case Recovered:
 		m.recover(now)
@@ -167,8 +166,8 @@ func (m *Machine) step(now Time, e Event) []Action {
 
 func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
-// enter sets the phase. Only the transitions below call it; to come from a
-// phase that a transition does not name is a fault of this package.
+// enter sets the phase. Only the transitions below call it. A transition from
+// any phase but those that it names is a bug in this package.
 func (m *Machine) enter(to phase, from ...phase) {
 	if !slices.Contains(from, m.phase) {
 		panic(fmt.Sprintf("policy: %v after %v in round %d", to, m.phase, m.round.number))
@@ -182,7 +181,7 @@ func (m *Machine) becomeCollecting(now Time) {
 	m.enter(collecting, reducing)
 	m.reduction = reduction{}
 	next := round{number: m.round.number + 1, start: now, interrupted: m.outage}
-	if m.cfg.Overlap { // its participants are at it since the last one closed
+	if m.cfg.Overlap { // the participants have worked on it since the last round closed
 		next.start, next.ahead = m.round.closed, now-m.round.closed+m.round.waited
 	}
 	m.round = next
@@ -191,8 +190,8 @@ func (m *Machine) becomeCollecting(now Time) {
 	}
 }
 
-// becomeCollectingAgain opens the running round once more: from reducing, when
-// nobody is left who contributes to it. What the members have done in it stays.
+// becomeCollectingAgain reopens the running round: from reducing, when no
+// contributor is left. The members' work in it stays.
 func (m *Machine) becomeCollectingAgain() {
 	m.enter(collecting, reducing)
 	m.reduction = reduction{}
@@ -220,9 +219,9 @@ func (m *Machine) becomeFinished(complete bool, why Reason) {
 	m.emit(&Finish{Complete: complete, Reason: why})
 }
 
-// becomeRestarted begins the round after a checkpoint: from every phase. Of a
-// member only its misses are kept, whether it is sidelined, and that it has
-// begun a round before.
+// becomeRestarted begins the round after a checkpoint: from every phase.
+// Members keep only their misses, whether they are sidelined, and whether they
+// have begun a round.
 func (m *Machine) becomeRestarted(now Time, outerSteps int) {
 	m.enter(collecting, collecting, reducing, finished)
 	m.reduction = reduction{}
@@ -235,8 +234,8 @@ func (m *Machine) becomeRestarted(now Time, outerSteps int) {
 	}
 }
 
-// settle draws the consequences of a change in arrivals, membership or
-// progress of the reduction.
+// settle draws the consequences of a change in arrivals, in membership or in
+// the progress of the reduction.
 func (m *Machine) settle(now Time) {
 	m.promoteLearners(now)
 	if m.phase == collecting && len(m.members) > 0 {
@@ -275,8 +274,8 @@ func (m *Machine) timer(now Time) {
 	}
 }
 
-// setWake asks for a Timer when the next thing is due, if that has changed or
-// the last Timer is spent.
+// setWake asks for a Timer at the time of the next due event, if that time has
+// changed or the last Timer is spent.
 func (m *Machine) setWake(now Time) {
 	if m.phase == finished || len(m.members) == 0 {
 		m.hasWake = false
@@ -292,7 +291,7 @@ func (m *Machine) setWake(now Time) {
 	if stall, ok := m.stallAt(); ok {
 		at = min(at, stall)
 	}
-	at = max(at, now) // the credit may have gone with the member that had it
+	at = max(at, now) // the credit may have left with its member
 	if m.hasWake && at == m.wake {
 		return
 	}

@@ -20,10 +20,10 @@ type member struct {
 	id         ID
 	work       work
 	outerSteps int  // version of the outer state it holds
-	begun      bool // has begun a round: before that it misses none
+	begun      bool // has begun a round: until then it misses none
 	gone       bool // no longer a member
-	// learner is, as in Raft, a member that no round counts on until it has
-	// caught up: a joiner whose first round is still to come.
+	// learner is, as in Raft, a member that rounds do not count on until it has
+	// caught up: a joiner before its first round.
 	learner bool
 
 	sidelined bool // since it last contributed
@@ -35,7 +35,7 @@ type member struct {
 	fetch     memberFetch
 }
 
-// counted reports whether the running round has the member's contribution.
+// counted reports whether the running round counts the member's contribution.
 func (w *member) counted() bool { return w.work == arrived && !w.round.late }
 
 func (m *Machine) search(id ID) (int, bool) {
@@ -92,8 +92,9 @@ func (m *Machine) admit(now Time, e Join, why Reason) {
 	m.fetch(w, Reason{Rule: RuleJoin})
 }
 
-// letIn has the joiners that wait for the running round, which could close, get
-// the state of it, once in a round, and reports whether it has to wait for them.
+// letIn sends joiners that wait for the running round, which could close, to
+// fetch its state, once per round. It reports whether the round has to wait for
+// them.
 func (m *Machine) letIn(now Time) (wait bool) {
 	if m.cfg.Join != JoinBlocking || m.learners == 0 || m.round.letIn {
 		return false
@@ -131,8 +132,8 @@ func (m *Machine) evict(w *member, why Reason) {
 	m.admissions[w.id].evicted, m.admissions[w.id].outerSteps = why.Rule, m.OuterSteps()
 	m.emit(&Evict{ID: w.id, Round: m.round.number, Rejoin: m.cfg.Rejoin == RejoinAfterRounds && why.Rule != RuleLeave, Reason: why})
 	m.apart = slices.DeleteFunc(m.apart, func(p [2]ID) bool { return p[0] == w.id || p[1] == w.id })
-	// Whoever fetches from it needs another donor, and all of its region if it was the
-	// last there to hold the state.
+	// Members that fetch from it need another donor. If it was the last in its
+	// region with the state, all members of the region do.
 	for _, f := range slices.Clone(m.members) {
 		if f.work == fetching && (f.fetch.donor == w.id || !f.fetch.agreed && m.orphaned(f)) && m.phase != finished {
 			gone := w.id
@@ -153,8 +154,8 @@ func (m *Machine) promote(w *member) {
 	}
 }
 
-// promoteLearners has the learners begin the running round, those that hold the
-// state by now, if no voter is left to work on it.
+// promoteLearners starts learners that hold the state on the running round, if
+// no voter is left to work on it.
 func (m *Machine) promoteLearners(now Time) {
 	if m.phase != collecting || m.voters() > 0 {
 		return

@@ -5,7 +5,7 @@ import "strconv"
 // CoordinatorNode is the name of the coordinator's node.
 const CoordinatorNode = "coordinator"
 
-// nodes are the names of the first workers' nodes: a simulator asks for them
+// nodes are the names of the first workers' nodes. A simulator needs them
 // millions of times.
 var nodes = func() (names [1024]string) {
 	for id := range names {
@@ -22,13 +22,13 @@ func (id ID) Node() string {
 	return "w" + strconv.Itoa(int(id))
 }
 
-// ParseNode returns the worker whose node has a name; for any other node it is -1, and
-// ok is false.
+// ParseNode returns the worker of a node by the node's name. For nodes that are
+// not workers', it returns -1 and false.
 func ParseNode(name string) (id ID, ok bool) {
 	if len(name) < 2 || len(name) > 10 || name[0] != 'w' || name[1] == '0' && len(name) > 2 {
 		return -1, false
 	}
-	for _, c := range []byte(name[1:]) { // strconv.Atoi takes three times as long, and readers of events ask at every one
+	for _, c := range []byte(name[1:]) { // strconv.Atoi takes three times as long, and readers of events call this for every event
 		if c < '0' || c > '9' {
 			return -1, false
 		}

@@ -2,8 +2,8 @@ package policy
 
 import "slices"
 
-// recover has the members' silence, and the standstill of a reduction, count
-// from now.
+// recover restarts the clocks of the members' silence, and of a stalled
+// reduction, from now.
 func (m *Machine) recover(now Time) {
 	m.outage, m.round.interrupted, m.hasWake = true, true, false
 	m.scheduleCheck(now)
@@ -15,8 +15,8 @@ func (m *Machine) recover(now Time) {
 	}
 }
 
-// endOutage ends an outage when every member has given a heartbeat again: from
-// here the deadline and the standstill of a reduction count.
+// endOutage ends an outage when every member has sent a heartbeat again. The
+// deadline and the stall time of a reduction count from here.
 func (m *Machine) endOutage(now Time) {
 	if !m.outage || slices.ContainsFunc(m.members, func(w *member) bool { return w.liveness.awaited }) {
 		return

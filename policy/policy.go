@@ -10,57 +10,60 @@ import (
 	"testbed/internal/errs"
 )
 
-// Policy decides when a round closes, and what becomes of the members that it
-// closes without. All else (who is a member, heartbeats, joins, reductions that
-// fail) is the Machine's, which asks the policy of the run at every change.
+// Policy decides when a round closes, and what happens to the members that it
+// closes without. The Machine decides everything else (membership, heartbeats,
+// joins, failed reductions). It asks the policy at every change.
 //
 // A policy is a pointer to a struct. Its exported fields are its parameters:
 // scenario files, sweeps and the command line set them by their yaml names. Its
-// other fields are its memory, empty when a run begins. It is as pure as the
-// Machine: no clock, no randomness but from Round.Seed, no order of a map.
+// other fields are its memory, which is empty when a run begins. It is as pure
+// as the Machine: it reads no clock, takes randomness only from Round.Seed, and
+// does not depend on the order of a map.
 //
-// Whatever it says, a round closes when every member has arrived, and never
-// before one has.
+// Whatever the policy decides, a round closes when every member has arrived,
+// and never before the first arrival.
 type Policy interface {
 	// Validate reports every parameter out of range as a *errs.FieldError, several of
 	// them joined.
 	Validate() error
-	// Deadline is asked when a round begins and when anything has changed in
-	// it, until the deadline has come. It returns a deadline that is to hold
-	// from now on, with At and the numbers behind it, or nil to leave things as
-	// they are. At first there is none.
+	// Deadline is called when a round begins and at every change in it, until the
+	// deadline has come. It returns a deadline that holds from now on, with At and
+	// the numbers behind it, or nil for no change. A round begins without a
+	// deadline.
 	Deadline(r *Round) *Deadline
 	// Enough reports whether the round, in which somebody has arrived, may close
-	// without those that have not, and how many had to arrive for that, which
-	// goes on record. It closes at the end of the instant, if Enough then still
-	// holds.
+	// without the missing members. needed, the number of arrivals that this takes,
+	// goes on record. The round closes at the end of the instant, if Enough then
+	// still holds.
 	Enough(r *Round) (needed int, enough bool)
-	// Late is asked about each member without which a round has closed: whether
-	// it is evicted, and not only sidelined. The limit goes on record: how many
-	// misses in a row are tolerated, or 0 if any number is.
+	// Late reports whether a member without which a round has closed is evicted,
+	// rather than only sidelined. limit, the number of consecutive misses that are
+	// tolerated, goes on record; 0 means any number.
 	Late(r *Round, w Member) (limit int, evict bool)
-	// Closed is told of every round that has closed, so that the policy can
-	// learn from its arrivals; but not of rounds in which the coordinator was
-	// away, because those say little about the workers.
+	// Closed is called after every round, so that the policy can learn from its
+	// arrivals. It is not called for rounds in which the coordinator was down:
+	// their arrivals say little about the workers.
 	Closed(r *Round)
 }
 
-// Finisher is a Policy that can have a sidelined member finish the inner steps
+// Finisher is a Policy that can let a sidelined member finish the inner steps
 // of a round that went on without it before it catches up.
 type Finisher interface{ FinishesSteps() bool }
 
-// External is a Policy that is asked outside of this process, and may fail to
+// External is a Policy that runs outside of this process and may fail to
 // answer. The run then ends: see RulePolicyFailed.
 type External interface {
 	Policy
-	// Err returns why the policy can answer no more, or nil while it can. What it
-	// answers afterwards has no effect.
+	// Err returns why the policy no longer answers, or nil while it does. Its
+	// later answers have no effect.
 	Err() error
-	// Close ends what answers in this run. Nothing is asked afterwards.
+	// Close ends the policy's processes for this run. The policy is not called
+	// afterwards.
 	Close()
 }
 
-// FailedError is why an External policy could not answer, after which a run has ended.
+// FailedError reports that an External policy could not answer, which has ended
+// the run.
 type FailedError struct{ Err error }
 
 func (e *FailedError) Error() string { return e.Err.Error() }
@@ -68,22 +71,22 @@ func (e *FailedError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// Round is what a Policy is shown of the running round. It is valid during the
-// call only.
+// Round is the running round as a Policy sees it. It is valid during the call
+// only.
 type Round struct {
 	Number  int  // from 1
-	Now     Time // of the event that the policy is asked for
+	Now     Time // of the event that led to the call
 	Start   Time // when the round began
-	Members int  // that it counts on: all but joiners that begin with the next one
+	Members int  // that it expects: all but joiners that begin with the next round
 	Arrived int  // of them, in time
-	First   Time // when the first of them did; of no meaning while Arrived is 0
-	// Deadline is the one that holds, and Overdue says that it has come. A round
-	// that is opened again, because nobody of its reduction was left, is
-	// overdue, too.
+	First   Time // time of the first arrival; meaningless while Arrived is 0
+	// Deadline is the current one, and Overdue reports that it has come. A round
+	// that is reopened, because its reduction lost all participants, is overdue,
+	// too.
 	Deadline *Deadline
 	Overdue  bool
-	// MinSlack is the least time from First to a deadline in this world, 0 in a
-	// simulator without noise.
+	// MinSlack is the least time from First to a deadline in this world. It is 0
+	// in a simulator without noise.
 	MinSlack Time
 	Seed     uint64
 
@@ -94,14 +97,14 @@ type Round struct {
 type Member struct {
 	ID      ID
 	Arrived bool // in time
-	At      Time // when it arrived; if Arrived
+	At      Time // time of its arrival, if Arrived
 	// Began is when it began the inner steps of the round, if Begun.
 	Begun bool
 	Began Time
-	// Lag is by how much it began the round late, because it had to catch up: the
-	// deadline is put off by it.
+	// Lag is the time by which it began the round late, because it had to catch
+	// up. The deadline is put off by it.
 	Lag Time
-	// Misses counts the rounds in a row that went on without it.
+	// Misses counts its consecutive missed rounds.
 	Misses int
 }
 
@@ -132,10 +135,9 @@ type registration struct {
 
 var registered []registration
 
-// Register makes a policy known by a name, with the parameters that the
-// prototype has as their defaults. It is called by init functions, and panics
-// if the name is taken or the prototype is not valid. The summary says in one
-// line what the policy does.
+// Register makes a policy known by a name. The prototype's parameters are their
+// defaults. The summary describes the policy in one line. Register is called by
+// init functions. It panics if the name is taken or the prototype is not valid.
 func Register(name, summary string, prototype Policy) {
 	Parameters(prototype) // panics if a range is wrong
 	if _, ok := Named(name); ok || prototype.Validate() != nil {
@@ -144,8 +146,9 @@ func Register(name, summary string, prototype Policy) {
 	registered = append(registered, registration{name: name, summary: summary, prototype: prototype})
 }
 
-// RegisterUnlisted makes a policy known to Config's JSON alone, under a name that no
-// other has: one that takes more than a name and parameters to find.
+// RegisterUnlisted makes a policy known to Config's JSON alone, under a name
+// that no other has. It is for policies that need more than a name and
+// parameters.
 func RegisterUnlisted(name string, prototype Policy) {
 	registered = append(registered, registration{name: name, prototype: prototype, unlisted: true})
 }
@@ -162,7 +165,7 @@ func Names() []string {
 	return append([]string{"baseline"}, names...)
 }
 
-// Named returns a policy with its default parameters, as a copy of its own.
+// Named returns a policy with its default parameters, as a new copy.
 func Named(name string) (Policy, bool) { return prototype(name, false) }
 
 // prototype returns a copy of a registered policy.
@@ -175,8 +178,9 @@ func prototype(name string, unlisted bool) (Policy, bool) {
 	return nil, false
 }
 
-// BadParameter returns the error of a Validate: which parameter cannot be used, and as a
-// text what is wrong and what would be right, such as "is %v; it must lie in (0, 1]".
+// BadParameter returns the error of a Validate. name is the parameter; the text
+// says what is wrong and what would be right, such as "is %v; it must lie in
+// (0, 1]".
 func BadParameter(name, format string, args ...any) error { return errs.Fieldf(name, format, args...) }
 
 // NameOf returns the name by which a policy is registered, empty if it is not.
@@ -188,31 +192,31 @@ func NameOf(p Policy) string {
 	return registered[i].name
 }
 
-// Summary says in one line what a registered policy does.
+// Summary describes a registered policy in one line.
 func Summary(name string) string {
 	i := slices.IndexFunc(registered, func(r registration) bool { return r.name == name })
 	return registered[i].summary
 }
 
-// Parameter is a parameter of a policy, by its name in a file, with the value
-// that it has; its default, in a policy of that name alone.
+// Parameter is a parameter of a policy, by its name in files, with its value.
+// For a policy given by name alone, the value is the default.
 type Parameter struct {
 	Name    string `json:"name"`
 	Default any    `json:"default"`
-	// Range is where it is worth to search for its best value, or nil.
+	// Range is the range in which to search for its best value, or nil.
 	Range *Range `json:"range,omitempty"`
 }
 
-// Range is from Low to High, each times what it is of. It stands in the tag
-// `tune` of a field, such as `tune:"0.1 4 log of round"`.
+// Range is a range from Low to High, in multiples of Of. It is written in the
+// tag `tune` of a field, such as `tune:"0.1 4 log of round"`.
 type Range struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	Log  bool    `json:"log,omitempty"` // rather by its logarithm
+	Log  bool    `json:"log,omitempty"` // searched by its logarithm
 	Of   string  `json:"of,omitempty"`  // OfRound, OfMembers or empty
 }
 
-// What a Range may be of: what the inner steps of a round typically take, or the
+// Units of a Range: the typical time of the inner steps of a round, or the
 // number of workers.
 const (
 	OfRound   = "round"
@@ -240,8 +244,7 @@ func newRange(tag string) *Range {
 // Parametrised is a Policy whose parameters are not its exported fields.
 type Parametrised interface{ Parameters() []Parameter }
 
-// Parameters returns the parameters of a policy in the order in which it has
-// them.
+// Parameters returns the parameters of a policy in their order.
 func Parameters(p Policy) []Parameter {
 	if own, ok := p.(Parametrised); ok {
 		return own.Parameters()
@@ -256,7 +259,7 @@ func Parameters(p Policy) []Parameter {
 	return all
 }
 
-// fresh copies a policy that no Machine has asked yet.
+// fresh copies a policy that has not yet been used by a Machine.
 func fresh(p Policy) Policy {
 	of := reflect.ValueOf(p).Elem()
 	n := reflect.New(of.Type())

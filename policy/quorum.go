@@ -32,7 +32,7 @@ func (p *Quorum) Validate() error {
 	return bad.Err()
 }
 
-// Deadline is set at the first arrival.
+// Deadline sets the deadline at the first arrival.
 func (p *Quorum) Deadline(r *Round) *Deadline {
 	if r.Arrived == 0 || r.Deadline != nil {
 		return nil
@@ -40,9 +40,9 @@ func (p *Quorum) Deadline(r *Round) *Deadline {
 	return &Deadline{At: r.First + p.JoinTimeout, Numbers: map[string]float64{"join_timeout_us": float64(p.JoinTimeout)}}
 }
 
-// Enough is everybody who took part in the round before, or a majority once the
-// deadline has come. As in torchft, who took part before and is no member any
-// more prevents the first.
+// Enough needs all members that took part in the round before, or a majority
+// once the deadline has come. As in torchft, the former is impossible after one
+// of them has ceased to be a member.
 func (p *Quorum) Enough(r *Round) (needed int, enough bool) {
 	back := 0
 	for w := range r.All {
@@ -65,7 +65,7 @@ func contains(sorted []ID, id ID) bool {
 // Late evicts nobody.
 func (*Quorum) Late(*Round, Member) (limit int, evict bool) { return 0, false }
 
-// Closed keeps who took part.
+// Closed keeps the participants of the round.
 func (p *Quorum) Closed(r *Round) {
 	p.last = p.last[:0]
 	for w := range r.All {

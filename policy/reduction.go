@@ -3,28 +3,28 @@ package policy
 import "slices"
 
 // failureLimit is the number of failed reductions of one round after which the
-// member that had a part in most of them is evicted. After each, the ring is
-// ordered so that the two that failed at each other are no longer neighbours:
-// whoever is at fault keeps failing, and the others do not. So a round always
-// ends, with a worker alone at the latest, and there is no limit to attempts.
+// member involved in most of them is evicted. After each failure the ring is
+// ordered so that the two workers involved are no longer neighbours: the worker
+// at fault keeps failing, and the others do not. So every round ends, if only
+// with a single worker left, and attempts need no limit.
 const failureLimit = 3
 
-// reduction is one attempt to reduce what the round has collected.
+// reduction is one attempt to reduce the contributions of a round.
 type reduction struct {
 	participants []*member
-	pending      int       // of them, those that do not hold the outcome yet
-	lost         []*member // of them, those that are no longer members
-	progressAt   Time      // when one of them last received something, or the begin
+	pending      int       // participants without the outcome
+	lost         []*member // participants that are no longer members
+	progressAt   Time      // when a participant last received something, or the begin
 }
 
-// memberReduction is a member's part in the last reduction that it took part in.
+// memberReduction is a member's part in its last reduction.
 type memberReduction struct {
 	epoch      Epoch
 	done       bool  // holds the outcome
-	received   int64 // in this and all reductions before, as of its last Progress
+	received   int64 // in this and all earlier reductions, as of its last Progress
 	progressAt Time  // when that last grew, or the begin
-	from       *ID   // whom it receives from
-	due        int64 // frames that it has still to receive; 0: it does not tell
+	from       *ID   // worker that it receives from
+	due        int64 // frames that it has still to receive; 0: it does not report them
 }
 
 // participant returns the member if it takes part in the running reduction.
@@ -62,9 +62,9 @@ func (m *Machine) progress(now Time, e Progress) {
 }
 
 // reform aborts the running reduction and begins another one with the
-// participants that are left. If none is left that did inner steps, the round is
-// open again for those that were late, and closes as soon as it has a quorum of
-// them: zeros alone are no contribution.
+// participants that are left. If none of those did inner steps, the round
+// reopens for late members, and closes as soon as it has a quorum of them:
+// zeros alone are no contribution.
 func (m *Machine) reform(now Time, why Reason) {
 	m.emit(&Abort{Round: m.round.number, Epoch: m.epoch, Participants: ids(m.reduction.participants), Reason: why})
 	left := slices.DeleteFunc(m.reduction.participants, func(w *member) bool { return w.gone })
@@ -86,9 +86,9 @@ func (m *Machine) reform(now Time, why Reason) {
 	m.settle(now)
 }
 
-// retry begins another reduction after one has failed between two workers, of
-// which one may not be known. If a participant has had a part in too many
-// failures it goes: of those with most the one with the highest ID.
+// retry begins another reduction after one has failed between two workers, one
+// of which may be unknown. A participant that was involved in too many failures
+// is evicted: of those with the most failures, the one with the highest ID.
 func (m *Machine) retry(now Time, by *member, peer *ID, why Reason) {
 	why.Lost, why.Peer, why.Limit = &by.id, peer, failureLimit
 	by.round.failures++
@@ -128,9 +128,8 @@ func (m *Machine) stallAt() (at Time, ok bool) {
 	return m.reduction.progressAt + m.cfg.StallAfter, true
 }
 
-// stalled finds who holds up a reduction that stalls. A participant that
-// has missed two heartbeats is evicted for it. If all are alive a link is at
-// fault: see standstill.
+// stalled handles a stalled reduction. It evicts a participant that has missed
+// two heartbeats. If all are alive, a link is at fault: see standstill.
 func (m *Machine) stalled(now Time) {
 	why := Reason{Rule: RuleProgress, Stalled: now - m.reduction.progressAt}
 	var silent *member
@@ -149,14 +148,15 @@ func (m *Machine) stalled(now Time) {
 	m.retry(now, first, first.reduction.from, why)
 }
 
-// standstill returns the participant at which a reduction stalls: the link to it, from the
-// worker that it waits for, is at fault.
+// standstill returns the participant at which a reduction stalls. The link to
+// it, from the worker that it waits for, is at fault.
 //
-// It waits for the worker that most participants wait for. In a ring each waits for another
-// one, and the one behind the link has most to receive: whoever comes after it has what it
-// had itself. If several are alike it is the one that had a part in the fewest failures, so
-// that failures add up for the other end. Where nobody tells what is due, it is the one that
-// was the first to receive nothing more.
+// It waits for the worker that most participants wait for. In a ring each waits
+// for another one. There the participant behind the faulty link has most left
+// to receive, because its successors have all that it had itself. A tie goes to
+// the participant involved in the fewest failures, so that failures add up for
+// the other end. If no worker reports what is due, it is the first that stopped
+// receiving.
 func (m *Machine) standstill() (at *member) {
 	waitedFor, told := map[ID]int{}, false
 	for _, w := range m.reduction.participants {
@@ -193,8 +193,8 @@ func (m *Machine) rather(w, other *member, waitedFor map[ID]int, told bool) bool
 	return a.progressAt < b.progressAt
 }
 
-// ring orders the participants by ID, but so that nobody receives from a worker
-// at which it has failed, if there is such an order.
+// ring orders the participants by ID. If possible, nobody receives from a
+// worker at which it has failed.
 func (m *Machine) ring() []ID {
 	sorted := ids(m.reduction.participants)
 	if len(m.apart) == 0 || len(sorted) < 3 {

@@ -2,37 +2,38 @@ package policy
 
 import "slices"
 
-// RejoinMode says whether a worker that was evicted may come back. It is about
-// one that still lives, or that was evicted for its slowness: a new process of a
-// worker that was lost is always admitted.
+// RejoinMode determines whether an evicted worker may come back, if it still
+// lives or was evicted for its slowness. A new process of a lost worker is
+// always admitted.
 type RejoinMode string
 
 // The rejoin modes.
 const (
 	// RejoinNever leaves an evicted worker out for the rest of the run.
 	RejoinNever RejoinMode = "never"
-	// RejoinAfterRounds: the worker waits for RejoinRounds outer steps and joins anew.
+	// RejoinAfterRounds: the worker waits for RejoinRounds outer steps and joins
+	// again.
 	RejoinAfterRounds RejoinMode = "after_rounds"
 )
 
 // RejoinModes lists the rejoin modes.
 var RejoinModes = []RejoinMode{RejoinNever, RejoinAfterRounds}
 
-// admission is what is kept of a worker that has been admitted, for its next
+// admission is the record of a worker that has been admitted, kept for its next
 // request.
 type admission struct {
 	incarnation int
-	evicted     Rule // why it was, last
-	outerSteps  int  // that were final then
+	evicted     Rule // cause of its last eviction
+	outerSteps  int  // outer steps that were final then
 }
 
 // join decides on a request to join.
 //
-// A newer incarnation is another process, and proof that the one before is no
-// more: whoever was lost comes back with it at once, also before its loss was
-// noticed. It does not excuse the slow, which may be slow because of where they
-// run; these and processes that were evicted alive wait, if they may come back
-// at all.
+// A newer incarnation is another process, and proof that the one before is
+// gone. With it a lost worker comes back at once, even before its loss was
+// noticed. A worker evicted for slowness may be slow because of its machine, so
+// a new process changes nothing. It waits, as do processes that were evicted
+// alive, if they may come back at all.
 func (m *Machine) join(now Time, e Join) {
 	m.withdraw(e.ID)
 	before, w := m.admissions[e.ID], m.find(e.ID)
@@ -57,8 +58,8 @@ func (m *Machine) join(now Time, e Join) {
 	}
 }
 
-// admitApplicants admits those whose time has come, in the order in which they
-// asked, but for those that are silent by now.
+// admitApplicants admits applicants that have waited long enough, in the order
+// of their requests. It drops those that have fallen silent.
 func (m *Machine) admitApplicants(now Time) {
 	patience := m.cfg.HeartbeatPeriod * Time(m.cfg.HeartbeatMissThreshold)
 	for _, a := range slices.Clone(m.applicants) {

@@ -7,16 +7,16 @@ type round struct {
 	arrived      int // members that are counted
 	firstArrival Time
 	hasArrival   bool
-	closed       Time // when the arrivals were last taken for all there are
-	waited       Time // from the first arrival to the close, but for credit
-	ahead        Time // where rounds overlap: of the round before, waited and its reduction
-	interrupted  bool // the coordinator was away in it
-	letIn        bool // it has let joiners in, for which it waits since letInAt
+	closed       Time // when the collection of arrivals last ended
+	waited       Time // from the first arrival to the close, less credit
+	ahead        Time // with overlapping rounds: waited of the round before, and its reduction
+	interrupted  bool // the coordinator was down in it
+	letIn        bool // it has let joiners in, and has waited for them since letInAt
 	letInAt      Time
 	cutoff       cutoff
 }
 
-// count takes an arrival into the round.
+// count counts an arrival in the round.
 func (r *round) count(at Time) {
 	r.arrived++
 	if !r.hasArrival || at < r.firstArrival {
@@ -24,8 +24,7 @@ func (r *round) count(at Time) {
 	}
 }
 
-// memberRound is what a member has done in the running round, and what was
-// counted of it.
+// memberRound is a member's work in the running round, as it was counted.
 type memberRound struct {
 	hasBegun  bool
 	began     Time // if it hasBegun
@@ -34,7 +33,7 @@ type memberRound struct {
 	missed    bool // the round is counted in its misses
 	lag       Time // by which it began late, because it had to catch up
 	served    int  // fetches for which it was a donor
-	failures  int  // failed reductions that it had a part in
+	failures  int  // failed reductions that involved it
 }
 
 // begin starts a single member on the running round.
@@ -73,8 +72,8 @@ func (m *Machine) arrival(now Time, e Arrival) {
 	m.settle(now)
 }
 
-// close ends the collection of arrivals and has those that are counted reduce.
-// Joiners may have to be let in before.
+// close ends the collection of arrivals and starts the reduction of the counted
+// ones. It may have to let joiners in before.
 func (m *Machine) close(now Time, rule Rule) {
 	if m.letIn(now) {
 		return
@@ -103,7 +102,7 @@ func (m *Machine) close(now Time, rule Rule) {
 		held = now - m.round.letInAt
 	}
 	m.emit(&Close{Round: m.round.number, Participants: ids(participants), Late: ids(late), Overslept: overslept, Held: held, Reason: why})
-	if !m.round.interrupted { // else arrivals say more of the coordinator than of the workers
+	if !m.round.interrupted { // otherwise arrivals say more about the coordinator than about the workers
 		m.policy.Closed(m.ask(now))
 	}
 	m.sideline(now, late, why)

@@ -15,8 +15,9 @@ func init() {
 // federated averaging samples its clients (B. McMahan et al.,
 // Communication-Efficient Learning of Deep Networks from Decentralized Data,
 // 2017, https://arxiv.org/abs/1602.05629, where the fraction is C). There only
-// those that are drawn compute; here everybody does, and who arrives in time
-// without having been drawn takes part, too. It evicts nobody.
+// the drawn clients compute. Here every member computes, and members that
+// arrive in time without having been drawn take part, too. The policy evicts
+// nobody.
 type Sample struct {
 	// The fraction of the members, rounded up, that a round waits for.
 	Fraction float64 `yaml:"fraction" json:"fraction" tune:"0.2 1"`
@@ -32,12 +33,12 @@ func (p *Sample) Validate() error {
 	return nil
 }
 
-// Deadline is none.
+// Deadline returns nil: this policy sets none.
 func (*Sample) Deadline(*Round) *Deadline { return nil }
 
-// Enough is everybody who is drawn. Each member has a lot for the round, and
-// those with the lowest are drawn, so that who else is a member, and since when,
-// changes as little as possible.
+// Enough needs all drawn members. Each member has a lot for the round, and the
+// lowest lots are drawn. So the draw depends as little as possible on the other
+// members and on when they joined.
 func (p *Sample) Enough(r *Round) (needed int, enough bool) {
 	p.drawn = p.drawn[:0]
 	for w := range r.All {
@@ -68,5 +69,5 @@ func mix(x uint64) uint64 {
 // Late evicts nobody.
 func (*Sample) Late(*Round, Member) (limit int, evict bool) { return 0, false }
 
-// Closed is of no use to it.
+// Closed does nothing.
 func (*Sample) Closed(*Round) {}

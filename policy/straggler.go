@@ -18,8 +18,9 @@ type Straggler struct {
 	// Median absolute deviations of tolerance. Raising it waits longer for workers whose
 	// times vary.
 	K float64 `yaml:"k" json:"k" tune:"0.5 20 log"`
-	// Arrival offsets to look back on. Rounds are kept or forgotten whole, because the
-	// last offsets of a round are its slowest. The last round is always kept.
+	// Number of arrival offsets to look back on. Rounds are kept or forgotten
+	// whole, because the last offsets of a round are its slowest. The last round
+	// is always kept.
 	Window int `yaml:"window" json:"window" tune:"4 256 log"`
 	// Closed rounds before the first deadline.
 	MinHistory int `yaml:"min_history" json:"min_history"`
@@ -36,8 +37,8 @@ type Straggler struct {
 	history history
 }
 
-// DefaultStraggler returns the parameters under which the published scenario
-// comes out exactly as published.
+// DefaultStraggler returns the parameters that reproduce the published scenario
+// exactly.
 func DefaultStraggler() *Straggler {
 	return &Straggler{Quorum: 0.75, K: 3, Window: 32, MinHistory: 1, MinSlack: 1, SidelineLimit: 2}
 }
@@ -60,7 +61,7 @@ func (s *Straggler) Validate() error {
 	return bad.Err()
 }
 
-// Deadline is set at the first arrival, if there is history enough.
+// Deadline sets the deadline at the first arrival, if there is enough history.
 func (s *Straggler) Deadline(r *Round) *Deadline {
 	if r.Arrived == 0 || r.Deadline != nil || r.Overdue || s.history.closed < s.MinHistory {
 		return nil
@@ -71,13 +72,14 @@ func (s *Straggler) Deadline(r *Round) *Deadline {
 	return &Deadline{Spread: spread, At: r.First + offset}
 }
 
-// Enough is a quorum, from the deadline on.
+// Enough needs a quorum, from the deadline on.
 func (s *Straggler) Enough(r *Round) (needed int, enough bool) {
 	needed = Share(s.Quorum, r.Members)
 	return needed, r.Overdue && r.Arrived >= needed
 }
 
-// Late evicts who has missed more rounds in a row than SidelineLimit.
+// Late evicts a member that has missed more than SidelineLimit consecutive
+// rounds.
 func (s *Straggler) Late(_ *Round, w Member) (limit int, evict bool) {
 	return s.SidelineLimit, w.Misses > s.SidelineLimit
 }

@@ -1,5 +1,6 @@
-// Package adaptive is a membership policy that waits for the workers worth waiting
-// for, for as long as each is likely to arrive. To import it is to register it.
+// Package adaptive is a membership policy that waits for the workers worth
+// waiting for, for as long as each is likely to arrive. Importing the package
+// registers the policy.
 package adaptive
 
 import (
@@ -15,18 +16,19 @@ func init() {
 	policy.Register("adaptive", "wait for the workers worth waiting for, for as long as each is likely to arrive", &Policy{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3})
 }
 
-// Policy waits for each member as long as a healthy one with its history may
-// take, and not at all for those whose contribution costs the others more than
-// it is worth. It evicts nobody.
+// Policy waits for each member as long as a healthy member with its history may
+// take. It does not wait for members whose contribution costs the others more
+// than it is worth. It evicts nobody.
 //
 // Durations are compared by their logarithms, because step times are positive
-// and skewed. A member's typical duration is the median of its last Window ones;
-// the spread is 1.4826 times the median absolute deviation from it over all
-// members, a consistent estimate of a normal's standard deviation (P. Rousseeuw
-// and C. Croux, Alternatives to the Median Absolute Deviation, 1993). A member
-// is waited for until its typical duration × e^(Z × spread). If the quorum came
-// later than its own spread allows for, this time is stretched by the same factor:
-// a cause that makes everybody late is nobody's fault.
+// and skewed. A member's typical duration is the median of its last Window
+// ones; the spread is 1.4826 times the median absolute deviation from it over
+// all members, a consistent estimate of a normal's standard deviation (P.
+// Rousseeuw and C. Croux, Alternatives to the Median Absolute Deviation, 1993).
+// The policy waits for a member until its typical duration × e^(Z × spread). If
+// the quorum came later than its own spread allows for, the waiting time is
+// stretched by the same factor: a cause that makes everybody late is nobody's
+// fault.
 //
 // The policy waits for the k members that are expected first. It chooses the k that
 // yields the most contributions per unit of time, k ÷ (duration of a round of k):
@@ -50,13 +52,13 @@ type Policy struct {
 
 	past     map[policy.ID]*record
 	closedAt policy.Time   // of the last round
-	between  []policy.Time // from the close of a round to the beginning of the next
+	between  []policy.Time // times from the close of a round to the beginning of the next
 	centre   float64
 	spread   float64
 	rounds   int // learned from
-	least    int // durations known of any member
+	least    int // number of durations known of the member with the fewest
 
-	round   int         // for which the rest holds
+	round   int         // round that the fields below belong to
 	stretch float64     // the quorum came later than is typical, by this factor
 	awaited []policy.ID // in order
 
@@ -64,23 +66,25 @@ type Policy struct {
 	order  []expected
 }
 
-// record is what is known of a member.
+// record is the history of a member.
 type record struct {
 	took    []float64 // logarithms of its last durations
 	typical float64   // median of them
 	misses  int       // in a row
-	skipped int       // rounds since it was last waited for
-	pause   int       // rounds to skip before that
+	skipped int       // rounds since the policy last waited for it
+	pause   int       // rounds to skip before the next wait
 }
 
-// expected is when a member may come, after the beginning of the round.
+// expected is the expected arrival of a member, after the beginning of the
+// round.
 type expected struct {
 	id  policy.ID
 	end float64
 }
 
-// patience is how many misses in a row a member is waited for nevertheless, and
-// longestPause how many rounds it is not waited for at most.
+// patience is the number of consecutive misses after which the policy still
+// waits for a member. longestPause is the most rounds for which it then does
+// not wait.
 const (
 	patience     = 3
 	longestPause = 16
@@ -97,7 +101,7 @@ func (p *Policy) Validate() error {
 	return bad.Err()
 }
 
-// typical is the logarithm of what a member typically takes.
+// typical is the logarithm of a member's typical duration.
 func (p *Policy) typical(id policy.ID) float64 {
 	if r := p.past[id]; r != nil && len(r.took) > 0 {
 		return r.typical
@@ -121,17 +125,17 @@ func (p *Policy) begin(r *policy.Round) {
 	p.stretch = max(1, took/math.Exp(p.values[policy.Share(p.Quorum, r.Members)-1]+p.spread))
 }
 
-// await decides which workers are worth waiting for. It does not depend on who has arrived,
-// so that the order of the arrivals of one instant does not matter. Conversions
-// keep compilers from fusing multiplications with additions, which would make
-// other decisions on other processors.
+// await decides which workers are worth waiting for. It does not depend on
+// arrivals of the round, so that their order within one instant does not
+// matter. Conversions keep compilers from fusing multiplications with
+// additions, which would change decisions between processors.
 func (p *Policy) await(r *policy.Round) {
 	p.order = p.order[:0]
 	for w := range r.All {
 		if !w.Begun {
 			continue // it would be a round late
 		}
-		begun := w.Began - w.Lag - r.Start // it is to catch up once, and then contributes again and again
+		begun := w.Began - w.Lag - r.Start // it catches up once, and then contributes again and again
 		p.order = append(p.order, expected{w.ID, float64(begun) + float64(p.stretch*math.Exp(p.typical(w.ID)))})
 	}
 	slices.SortFunc(p.order, func(a, b expected) int { return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) })
@@ -147,7 +151,7 @@ func (p *Policy) await(r *policy.Round) {
 	rate := func(k int) float64 { return float64(k) / (float64(p.order[k-1].end*tail) + overhead) }
 	all := len(p.order)
 	best := all
-	// Members that do not differ by more than chance are not told apart.
+	// Members whose difference may be due to chance are treated alike.
 	apart := math.Exp(p.Z * p.spread * math.Sqrt(2*math.Pi/2/float64(max(1, min(p.least, p.Window)))))
 	for k := policy.Share(p.Quorum, r.Members); k < all; k++ {
 		if p.order[k].end > apart*p.order[k-1].end && rate(k) > rate(best) && rate(k) > (1+p.Gain)*rate(all) {
@@ -164,8 +168,8 @@ func (p *Policy) await(r *policy.Round) {
 	slices.Sort(p.awaited)
 }
 
-// Deadline is when the last of those that are waited for is no longer likely to
-// come. It is set when the quorum has come.
+// Deadline is the time after which none of the awaited members is likely to
+// come. It is set at the quorum's arrival.
 func (p *Policy) Deadline(r *policy.Round) *policy.Deadline {
 	if r.Arrived < policy.Share(p.Quorum, r.Members) {
 		return nil
@@ -190,8 +194,8 @@ func (p *Policy) Deadline(r *policy.Round) *policy.Deadline {
 		"spread": math.Round(p.spread*1000) / 1000, "stretch": math.Round(p.stretch*1000) / 1000, "z": p.Z}}
 }
 
-// slowest is the most that a member typically takes for which it pays to wait:
-// others get their chance as if they were no slower by now.
+// slowest is the longest typical duration worth waiting for. Slower members get
+// their chance as if they had become that fast.
 func (p *Policy) slowest() float64 {
 	most := p.centre
 	for _, id := range p.awaited {
@@ -202,7 +206,7 @@ func (p *Policy) slowest() float64 {
 	return most
 }
 
-// Enough is everybody who is waited for, or a quorum from the deadline on.
+// Enough needs all awaited members, or a quorum from the deadline on.
 func (p *Policy) Enough(r *policy.Round) (needed int, enough bool) {
 	needed = policy.Share(p.Quorum, r.Members)
 	if r.Arrived < needed {
@@ -219,7 +223,7 @@ func (p *Policy) Enough(r *policy.Round) (needed int, enough bool) {
 	return needed, p.round == r.Number
 }
 
-// waits says whether the round waits for a member.
+// waits reports whether the round waits for a member.
 func (p *Policy) waits(id policy.ID) bool {
 	_, found := slices.BinarySearch(p.awaited, id)
 	return found
@@ -228,7 +232,7 @@ func (p *Policy) waits(id policy.ID) bool {
 // Late evicts nobody.
 func (*Policy) Late(*policy.Round, policy.Member) (limit int, evict bool) { return 0, false }
 
-// Closed learns what each member took, and who was not there.
+// Closed learns each member's duration, and which members were missing.
 func (p *Policy) Closed(r *policy.Round) {
 	if p.past == nil {
 		p.past = map[policy.ID]*record{}
@@ -247,7 +251,7 @@ func (p *Policy) Closed(r *policy.Round) {
 		switch {
 		case w.Arrived:
 			if m.misses >= patience {
-				m.took = m.took[:0] // it is not what it was
+				m.took = m.took[:0] // the member has changed
 			}
 			m.took = append(m.took, math.Log(float64(max(1, w.At-w.Began))))
 			m.took = m.took[max(0, len(m.took)-p.Window):]
@@ -266,7 +270,7 @@ func (p *Policy) Closed(r *policy.Round) {
 	p.learn(r)
 }
 
-// learn takes the centre and the spread of all durations.
+// learn computes the centre and the spread of all durations.
 func (p *Policy) learn(r *policy.Round) {
 	var typical []float64
 	p.least = math.MaxInt

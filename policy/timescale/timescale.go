@@ -20,8 +20,8 @@ type Scale struct {
 	Dilation float64 `json:",omitempty"`
 }
 
-// RealDuration converts scenario time to real time, and what is beyond the range of a
-// Duration to its limit.
+// RealDuration converts scenario time to real time. Times beyond the range of a
+// Duration become its limit.
 func (s Scale) RealDuration(t policy.Time) time.Duration {
 	d := float64(t) * s.TimeScale * float64(time.Microsecond)
 	if d >= math.MaxInt64 {
@@ -50,8 +50,8 @@ func (s Scale) ClockTime(d time.Duration) policy.Time {
 // OnClock converts real time to time of the machine's clock.
 func (s Scale) OnClock(d time.Duration) time.Duration { return OnClock(d, s.Slowdown()) }
 
-// OnClock is what a real time takes by the clock of a machine on which everything
-// takes dilation times as long.
+// OnClock converts real time to time of the clock of a machine on which
+// everything takes dilation times as long.
 func OnClock(d time.Duration, dilation float64) time.Duration {
 	if slow := float64(d) * dilation; slow < math.MaxInt64 {
 		return time.Duration(slow)

@@ -7,26 +7,27 @@ type Event interface{ event() }
 
 // The orders of the coordinator.
 type (
-	// Start: the worker begins the inner steps of a round from the outer state after
-	// OuterSteps outer steps. If it holds the outcome that leads there, it takes the
-	// outer step first.
+	// Start: the worker begins the inner steps of a round from the outer state
+	// after OuterSteps outer steps. If it holds the outcome of the last of them,
+	// it takes the outer step first.
 	Start struct {
 		Round      int
 		OuterSteps int
-		// With Checkpoint the worker saves the state that it begins from, and with
-		// Residual its own part: the quantisation's residual, and its optimiser's state.
+		// Checkpoint tells the worker to save the state that it begins from. Residual
+		// tells it to save its own part too: the quantisation's residual, and its
+		// optimiser's state.
 		Checkpoint, Residual bool
 	}
-	// Reduce: the worker all-reduces its pseudo-gradient of the round with the workers
-	// of the ring, in that order. With Zero it contributes zeros.
+	// Reduce: the worker all-reduces its pseudo-gradient of the round with the
+	// workers of the ring, in the ring's order. With Zero it contributes zeros.
 	Reduce struct {
 		Round int
 		Epoch policy.Epoch
 		Ring  []policy.ID
 		Zero  bool
 	}
-	// Abort: the worker drops a reduction, or its outcome, and keeps its contribution.
-	// With Confirm it reports that.
+	// Abort: the worker drops a reduction, or its outcome, and keeps its
+	// contribution. With Confirm it reports the drop.
 	Abort struct {
 		Epoch   policy.Epoch
 		Confirm bool
@@ -41,7 +42,7 @@ type (
 		Agreed     bool
 		Whole      bool
 	}
-	// Evict ends its part in the run. With Rejoin it may join anew.
+	// Evict ends its part in the run. With Rejoin it may join again.
 	Evict struct{ Rejoin bool }
 	// Finish ends the run. If it ends after an outer step, that is OuterSteps.
 	Finish struct{ OuterSteps int }
@@ -51,23 +52,24 @@ type (
 type (
 	// Leave: the worker departs in good order.
 	Leave struct{}
-	// Preempt tells it that it will soon be dead: it departs as soon as the outcome
-	// of the round that it works on is there, and at once if it works on none.
+	// Preempt announces that the worker will soon be killed. It departs when the
+	// outcome of its present round is there, or at once if it works on none.
 	Preempt struct{}
-	// Slow has inner steps that begin from now on take Factor times as long.
-	// With AtJoin the inject is due no later than the worker's joining.
+	// Slow makes inner steps that begin from now on take Factor times as long.
+	// With AtJoin it is due no later than the worker's joining.
 	Slow struct {
 		Factor float64
 		AtJoin bool
 	}
 	// Restore ends Slow.
 	Restore struct{ AtJoin bool }
-	// FailReduce has the reduction fail that is under way, or else the next: at once,
-	// or Alone, when it has done its part in it and the others can end theirs.
+	// FailReduce fails the reduction that is under way, or else the next one. It
+	// fails at once. With Alone it fails when the worker has done its own part and
+	// the others can end theirs.
 	FailReduce struct{ Alone bool }
 )
 
-// What has become of its task.
+// The ends of the worker's tasks.
 type (
 	// StepDone is the end of an inner step.
 	StepDone struct{}
@@ -104,24 +106,24 @@ func (FetchFailed) event()  {}
 type Action interface{ action() }
 
 type (
-	// Stop ends the inner step or the fetch under way, and StopReduce the reduction;
-	// its end is not to be told any more. They come before whatever the worker does
-	// next.
+	// Stop ends the inner step or the fetch under way, and StopReduce ends the
+	// reduction. The driver must not report the end of a stopped task. They come
+	// before the worker's next action.
 	Stop       struct{}
 	StopReduce struct{}
 	// Apply takes the outer step to this version with the outcome of the last
 	// reduction.
 	Apply struct{ OuterSteps int }
-	// Merge brings what the outer step came to into the local parameters: before
+	// Merge adds the effect of the outer step to the local parameters: before
 	// inner step 1 or, where rounds overlap, after Step of the next round.
 	Merge struct{ OuterSteps, Step int }
-	// Save writes a checkpoint of the outer state and of what is the worker's own;
-	// if Stateless, of that alone.
+	// Save writes a checkpoint of the outer state and of the worker's own state;
+	// with Stateless, of the latter alone.
 	Save struct{ Stateless bool }
-	// BeginStep begins an inner step, from 1, that takes Factor times as long as
-	// it would. The Last one of a round ends with the contribution to it, to
-	// which that of the round Late is added, if that is not 0: it came too late
-	// for its own.
+	// BeginStep begins an inner step, numbered from 1, that takes Factor times as
+	// long as usual. The Last step of a round ends with the contribution to it. If
+	// Late is not 0, the contribution of round Late, which came too late for its
+	// own round, is added.
 	BeginStep struct {
 		Round, Step int
 		Factor      float64
@@ -136,32 +138,33 @@ type (
 		Zero  bool
 	}
 	// BeginFetch begins to get the outer state after OuterSteps outer steps or a
-	// newer one. Current says that the worker holds one of the run, if an old one:
-	// then the outcomes of the outer steps since may do. Agreed is as in Fetch.
+	// newer one. Current reports that the worker holds a state of the run, though
+	// an old one. Then the outcomes of the outer steps since may suffice. Agreed
+	// is as in Fetch.
 	BeginFetch struct {
 		OuterSteps int
 		Donors     []policy.ID
 		Current    bool
 		Agreed     bool
 	}
-	// Say tells the coordinator what is an event to its machine. Problem explains
-	// a failure that the end of a task does not explain.
+	// Say sends the coordinator an event for its machine. Problem explains a
+	// failure that the end of a task does not explain.
 	Say struct {
 		policy.Event
 		Problem string
 	}
-	// SpeedChanged records that Factor holds for the inner steps to come: by a
-	// Slow, or by a Restore.
+	// SpeedChanged records that Factor holds for the inner steps to come, because
+	// of a Slow or a Restore.
 	SpeedChanged struct {
 		Factor float64
 		Slow   bool
 	}
-	// Rejoin: the worker joins anew: it is as it was at first, but for the outer state and
-	// the speed that it has.
+	// Rejoin: the worker joins again. It is as it was at first, except that it
+	// keeps the outer state and its speed.
 	Rejoin struct{}
 	// End ends the worker.
 	End struct{ Evicted bool }
-	// GiveUp ends a worker that was asked for what cannot be.
+	// GiveUp ends a worker that was asked for something impossible.
 	GiveUp struct{ Problem string }
 )
 

@@ -6,7 +6,7 @@
 // The package is pure: it reads no clock, does no I/O, starts no goroutine and
 // uses no randomness. The real worker and the simulator of planned links drive
 // the same Machine, as both drive the coordinator's (package policy), so that
-// they differ in what things take and never in what workers do.
+// they differ in durations, never in what workers do.
 package worker
 
 import (
@@ -26,7 +26,8 @@ const KeptOutcomes = 4
 // one request has one donor.
 const RequestBytes = 1 << 20
 
-// task is what a worker is busy with, beside reductions. There is one at a time.
+// task is what a worker is busy with, besides reductions. It has one task at a
+// time.
 type task int
 
 const (
@@ -40,30 +41,30 @@ const (
 type Machine struct {
 	id         policy.ID
 	innerSteps int
-	overlap    int // inner steps of a round until which the reduction before has time
+	overlap    int // inner steps of a round that the reduction before may take
 
 	task  task
 	round int // of the inner steps
 	step  int // the inner step under way, from 1
-	// ahead says that the inner steps of round have begun before the outer step of
-	// the round before, whose outcome has yet to be merged; due that the outer step
-	// has been taken.
+	// ahead reports that the inner steps of round have begun before the outer step
+	// of the round before, whose outcome is still to be merged. due reports that
+	// this outer step has been taken.
 	ahead, due bool
 
 	reducing bool
 	reduced  int          // the round of the reduction under way
 	epoch    policy.Epoch // of it
 
-	// The outer state it holds.
+	// The outer state that it holds.
 	outerSteps int  // its version
-	current    bool // it is one of the run, if an old one, and no initial state
-	agreed     bool // the one that it fetches is of all regions
-	kept       int  // the last outer steps whose outcomes it can serve
+	current    bool // the state is one of the run, though an old one, and not the initial state
+	agreed     bool // the state that it fetches is one that all regions agreed on
+	kept       int  // number of last outer steps whose outcomes it can serve
 
-	fails *FailReduce // what the next reduction does, or the one under way
+	fails *FailReduce // how the next reduction fails, or the one under way
 
-	contribution int          // the round that it has a pseudo-gradient for, or 0
-	late         int          // the same, while no reduction has asked for it
+	contribution int          // round of its pseudo-gradient, or 0
+	late         int          // contribution, until a reduction has asked for it
 	outcome      policy.Epoch // epoch of the reduction whose outcome is to be applied, or 0
 
 	factor  float64 // by which inner steps take longer
@@ -76,44 +77,44 @@ type Machine struct {
 	out       []Action
 }
 
-// New returns the machine of a worker that has yet to hear from the
-// coordinator. A round has innerSteps inner steps. With an overlap the worker goes
-// on with the next round while one is reduced, and merges the outcome after so many
-// of its steps, at most all: never before, so that what it learns does not depend
-// on time.
+// New returns the machine of a worker before the coordinator's first message. A
+// round has innerSteps inner steps. With an overlap the worker goes on with the
+// next round during a reduction. It merges the outcome after exactly overlap
+// steps of that round, at most all of them, so that training does not depend on
+// time.
 func New(id policy.ID, innerSteps, overlap int) *Machine {
 	return &Machine{id: id, innerSteps: innerSteps, overlap: overlap, factor: 1}
 }
 
-// Restored has a machine that has not begun hold an outer state of the run.
+// Restored gives a machine that has not begun an outer state of the run.
 func (m *Machine) Restored(outerSteps int) { m.outerSteps, m.current = outerSteps, true }
 
 // OuterSteps returns the version of the outer state that the worker holds.
 func (m *Machine) OuterSteps() int { return m.outerSteps }
 
 // bound reports whether the worker takes part in a reduction whose outcome it
-// has yet to apply.
+// has still to apply.
 func (m *Machine) bound() bool { return m.reducing || m.outcome != 0 }
 
 // Reduces reports whether the reduction of this epoch is under way.
 func (m *Machine) Reduces(epoch policy.Epoch) bool { return m.reducing && m.epoch == epoch }
 
 // KeptOutcomes returns the number of the last outer steps whose outcomes the
-// worker has, and can serve to peers.
+// worker can serve to peers.
 func (m *Machine) KeptOutcomes() int { return m.kept }
 
-// Missed returns how many outer steps a peer with the outer state after have of
-// them lacks where a donor holds the one after held, and whether the outcomes
-// that the donor has kept bring it up to date. Else it needs the whole state.
+// Missed returns the number of outer steps that a peer lacks. The peer holds
+// the outer state after have steps, the donor the one after held. ok reports
+// whether the donor's last kept outcomes bring the peer up to date; otherwise
+// it needs the whole state.
 func Missed(have, held, kept int) (outerSteps int, ok bool) {
 	missed := held - have
 	return missed, missed >= 0 && missed <= kept
 }
 
-// Step takes one event and returns what is to be done about it, in order. The
-// slice is valid until the next call. The end of a task that a Stop has ended
-// must not be told; the end of one that the machine knows nothing of has no
-// effect.
+// Step takes one event and returns the actions that follow from it, in order.
+// The slice is valid until the next call. The end of a task after a Stop must
+// not be reported. The end of a task that is not under way has no effect.
 func (m *Machine) Step(e Event) []Action {
 	m.out = m.out[:0]
 	switch e := e.(type) {
@@ -186,7 +187,7 @@ func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) say(e policy.Event) { m.emit(&Say{Event: e}) }
 
-// stop ends what is under way, if anything is.
+// stop ends the task under way, if there is one.
 func (m *Machine) stop() {
 	m.stopTask()
 	m.stopReducing()
@@ -207,8 +208,7 @@ func (m *Machine) stopReducing() {
 	}
 }
 
-// end takes note that a task of this kind has come to its end, and reports
-// whether there was one.
+// end notes the end of a task of this kind, and reports whether there was one.
 func (m *Machine) end(kind task) bool {
 	if m.task != kind {
 		return false
@@ -232,7 +232,7 @@ func (m *Machine) start(e Start) {
 		return
 	}
 	m.outcome, m.contribution, m.current = 0, 0, true
-	if took && m.overlap == 0 { // else only who contributed zeros is not ahead
+	if took && m.overlap == 0 { // otherwise only a worker that contributed zeros is not ahead
 		m.emit(&Merge{OuterSteps: e.OuterSteps})
 	}
 	if e.Checkpoint || e.Residual {
@@ -270,8 +270,8 @@ func (m *Machine) apply(outerSteps int) bool {
 	return true
 }
 
-// merge brings the outcome of the round before into the parameters of the one under
-// way.
+// merge adds the outcome of the round before to the parameters of the round
+// under way.
 func (m *Machine) merge() {
 	m.ahead = false
 	m.emit(&Merge{OuterSteps: m.round - 1, Step: m.step})
@@ -300,8 +300,8 @@ func (m *Machine) stepDone() {
 	}
 }
 
-// goOn follows on an inner step: with the next one or, after the last, with the
-// arrival and, where rounds overlap, with the next round.
+// goOn continues after an inner step: with the next one or, after the last,
+// with the arrival and, where rounds overlap, with the next round.
 func (m *Machine) goOn() {
 	if m.step < m.innerSteps {
 		m.beginStep()
@@ -333,8 +333,8 @@ func (m *Machine) reduce(e Reduce) {
 		})
 		return
 	}
-	// Whatever becomes of the reduction, a state that this worker may fetch
-	// later can contain the contribution.
+	// Whether or not the reduction succeeds, a state that this worker fetches
+	// later may contain the contribution.
 	m.late = 0
 	m.reducing, m.reduced, m.epoch, m.outcome = true, e.Round, e.Epoch, 0
 	if m.fails != nil && !m.fails.Alone {
@@ -344,7 +344,7 @@ func (m *Machine) reduce(e Reduce) {
 	m.emit(&BeginReduce{Round: e.Round, Epoch: e.Epoch, Ring: e.Ring, Zero: e.Zero})
 }
 
-// reduceFails ends a reduction as the scenario has it.
+// reduceFails ends a reduction as the scenario demands.
 func (m *Machine) reduceFails() {
 	failed := policy.ReduceFailed{ID: m.id, Round: m.reduced, Epoch: m.epoch, Alone: m.fails.Alone}
 	m.reducing, m.fails = false, nil
@@ -364,7 +364,7 @@ func (m *Machine) abort(e Abort) {
 	}
 }
 
-// fetch gets the outer state; whatever the worker was doing is dropped.
+// fetch gets the outer state. The worker drops all other work.
 func (m *Machine) fetch(e Fetch) {
 	m.stop()
 	m.outcome = 0
@@ -381,7 +381,8 @@ func (m *Machine) fetch(e Fetch) {
 	m.emit(&BeginFetch{OuterSteps: e.OuterSteps, Donors: e.Donors, Current: m.current && !e.Whole, Agreed: e.Agreed})
 }
 
-// evict ends the worker, unless it may join anew and has not had to go anyway.
+// evict ends the worker, unless it may join again and does not have to leave
+// anyway.
 func (m *Machine) evict(e Evict) {
 	m.stop()
 	if !e.Rejoin || m.leaving || m.left || m.preempted {
@@ -395,8 +396,8 @@ func (m *Machine) evict(e Evict) {
 	m.emit(&Rejoin{})
 }
 
-// depart says goodbye, but for a worker that takes part in a reduction: it
-// leaves when that is over. The coordinator answers with an eviction.
+// depart announces the worker's departure. A worker that takes part in a
+// reduction leaves when that is over. The coordinator answers with an eviction.
 func (m *Machine) depart() {
 	if !m.leaving || m.bound() {
 		return
@@ -406,8 +407,8 @@ func (m *Machine) depart() {
 	m.say(policy.Leave{ID: m.id})
 }
 
-// changeSpeed carries out a Slow or a Restore. One at the very time of the join
-// comes after the first inner step has begun.
+// changeSpeed carries out a Slow or a Restore. A change at the very time of the
+// join takes effect after the first inner step has begun.
 func (m *Machine) changeSpeed(e Event, atJoin bool) {
 	if atJoin && !m.stepped {
 		m.queued = append(m.queued, e)
