@@ -17,15 +17,15 @@ const (
 	PlanFile    = "plan.json"
 	// ComparisonFile is the result of a comparison, in the directory of its runs.
 	ComparisonFile = "comparison.json"
-	// EnvironmentFile has an Environment.
+	// EnvironmentFile holds an Environment.
 	EnvironmentFile = "environment.json"
-	// FidelityFile has the measurements and verdicts of the emulation, of the run
-	// and of every round.
+	// FidelityFile holds the measurements and verdicts of the emulation, for the
+	// run and for every round.
 	FidelityFile = "fidelity.json"
 	LogsDir      = "logs"
-	// ModelFile has the model that was trained, if one was.
+	// ModelFile holds the trained model, if one was trained.
 	ModelFile = "model"
-	// QueuesFile has Queues of a real run, one on a line.
+	// QueuesFile holds the Queues of a real run, one on a line.
 	QueuesFile = "queues.jsonl"
 	// QlogDir has a directory for each node, with a file for each of its QUIC
 	// connections, if they were asked for.
@@ -35,8 +35,8 @@ const (
 // Dir is the directory that keeps everything about one run.
 type Dir string
 
-// CreateDir makes a run directory. It refuses one that already holds
-// something, so that no run overwrites another.
+// CreateDir makes a run directory. It refuses a directory that is not empty, so
+// that no run overwrites another.
 func CreateDir(path string) (Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -69,9 +69,9 @@ func (d Dir) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// WriteScenario writes a copy of the scenario that can be run: its text, as it
+// WriteScenario writes a copy of the scenario that can be run: its text, which
 // was read from a file of this name, and the files that it names, at the same
-// places as seen from it.
+// relative paths.
 func (d Dir) WriteScenario(file string, source []byte, named map[string][]byte) error {
 	name := "scenario.yaml"
 	if strings.HasSuffix(file, ".json") {
@@ -80,7 +80,8 @@ func (d Dir) WriteScenario(file string, source []byte, named map[string][]byte) 
 	return errors.Join(d.WriteNamed(named), d.WriteFile(name, source))
 }
 
-// WriteNamed keeps the files that a scenario names, by their paths from it.
+// WriteNamed writes the files that a scenario names, by their paths relative to
+// it.
 func (d Dir) WriteNamed(named map[string][]byte) error {
 	for name, text := range named {
 		if err := os.MkdirAll(filepath.Dir(d.Path(name)), 0o755); err != nil {

@@ -8,14 +8,14 @@ import (
 // LinkDrops are the packets that the links of a node have dropped as planned.
 type LinkDrops struct {
 	Node string `json:"node"`
-	// Up and Down are beyond the queues of its access link, Path what its paths to
-	// others lost.
+	// Up and Down count packets beyond the queues of its access link, Path packets
+	// lost on its paths to other nodes.
 	Up   uint64 `json:"up,omitempty"`
 	Down uint64 `json:"down,omitempty"`
 	Path uint64 `json:"path,omitempty"`
 }
 
-// String says which links dropped how many.
+// String says how many packets each link has dropped.
 func (d LinkDrops) String() string {
 	var parts []string
 	for _, part := range []struct {

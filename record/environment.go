@@ -8,15 +8,15 @@ import (
 )
 
 // Environment is where a run was made: the program, the machine, and the
-// command line that asked for it. What could not be found out is empty.
+// command line that asked for it. Unknown fields are empty.
 type Environment struct {
 	Began string `json:"began"` // RFC 3339
 	// Command is the command line, the program's name first.
 	Command []string `json:"command,omitempty"`
-	// Version is the program's; older records lack it.
+	// Version is the program's version; older records lack it.
 	Version string `json:"version,omitempty"`
-	// Revision is that of the program's source; a + at its end says that the
-	// source had been changed since.
+	// Revision is the revision of the program's source. A + at its end means that
+	// the source had been changed since.
 	Revision    string `json:"revision,omitempty"`
 	Go          string `json:"go"`
 	OS          string `json:"os"`
@@ -25,38 +25,40 @@ type Environment struct {
 	Processor   string `json:"processor,omitempty"`
 	Processors  int    `json:"processors"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
-	// Trainer is the program of the user's own that trains, if one does.
+	// Trainer is the user's own training program, if one is used.
 	Trainer *Trainer `json:"trainer,omitempty"`
-	// CPUQuota and MemoryQuotaBytes are what the control group of the program may use of
-	// processors and memory; absent where it has no limit.
+	// CPUQuota and MemoryQuotaBytes are the limits of processors and memory of the
+	// program's control group; absent without a limit.
 	CPUQuota         float64 `json:"cpu_quota,omitempty"`
 	MemoryQuotaBytes int64   `json:"memory_quota_bytes,omitempty"`
-	// Hosts are the others of a run over several; the above is the leader's.
+	// Hosts are the other hosts of a run over several. All other fields describe
+	// the leader.
 	Hosts []HostEnvironment `json:"hosts,omitempty"`
 	// SHA256 are the digests of the scenario's files in the run directory, in
 	// hexadecimal, by their names; older records lack them.
 	SHA256 map[string]string `json:"sha256,omitempty"`
 }
 
-// Trainer is a program of the user's own that trains, as it was when the run began.
+// Trainer is the user's own training program, as it was when the run began.
 type Trainer struct {
-	// Command is its command line, run in Dir, and Path the executable.
+	// Command is its command line, Dir the directory it runs in, and Path the
+	// executable.
 	Command []string `json:"command"`
 	Dir     string   `json:"dir"`
 	Path    string   `json:"path"`
-	// SHA256 are the digests, in hexadecimal, of the executable, of the arguments that
-	// are files, and of what the program imports that is its own and no library; by
-	// paths from Dir.
+	// SHA256 has digests in hexadecimal, by paths from Dir: of the executable, of
+	// the arguments that are files, and of the program's own imports, without
+	// libraries.
 	SHA256 map[string]string `json:"sha256"`
-	// Parameters is how many it has.
+	// Parameters is the number of its model's parameters.
 	Parameters int `json:"parameters,omitempty"`
-	// Python is the version of its interpreter, and Libraries those of what it
-	// imports, if it joins with the Python package.
+	// Python is the version of its interpreter, and Libraries the versions of its
+	// imported libraries, if it joins with the Python package.
 	Python    string            `json:"python,omitempty"`
 	Libraries map[string]string `json:"libraries,omitempty"`
 }
 
-// Changed names the files that differ from what the digests say, from the folder Dir.
+// Changed names the files in the folder Dir that differ from their digests.
 func (t *Trainer) Changed() (names []string) {
 	if t == nil {
 		return nil
@@ -79,25 +81,26 @@ type HostEnvironment struct {
 	Environment
 }
 
-// Host is a host of a run over several, and what is on it. The first one leads.
+// Host is a host of a run over several, with its nodes. The first host leads.
 type Host struct {
 	Name  string   `json:"name"`
 	Nodes []string `json:"nodes"`
-	// ClockBound is by how much its clock can have been misjudged beside the
-	// leader's at the end of the run, in microseconds by the clock, rounded up; of
-	// the leader, and in a run that was cut short, zero.
+	// ClockBound is the largest possible error in the estimate of its clock
+	// relative to the leader's at the end of the run. It is in microseconds of the
+	// clock, rounded up. It is zero for the leader, and in a run that was cut
+	// short.
 	ClockBound int64 `json:"clock_bound_us"`
 }
 
-// Version is that of this program, as https://semver.org has it.
+// Version is the version of this program, as in https://semver.org.
 const Version = "0.3.0"
 
 // revision is set by the linker, -X testbed/record.revision=…, where the go
-// command finds the source without its history.
+// command builds from source without its history.
 var revision string
 
-// Revision is that of the source that this program was built from, as
-// Environment has it, and empty where nobody knew it.
+// Revision is the revision of the source that this program was built from, as
+// in Environment. It is empty if unknown.
 func Revision() string {
 	found := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -14,7 +14,7 @@ type Type string
 // The types of events.
 const (
 	RunStart    Type = "run_start"
-	Absent      Type = "absent" // the run began without this worker
+	Absent      Type = "absent" // a worker did not take part in the run at its beginning
 	Join        Type = "join"
 	Step        Type = "step" // a worker has completed an inner step
 	Arrive      Type = "arrive"
@@ -25,12 +25,12 @@ const (
 	Reduced     Type = "reduced" // a worker has the outcome of a reduction
 	ReduceDone  Type = "reduce_done"
 	OuterStep   Type = "outer_step"
-	// Merge says that a worker has brought what the outer step of Round came to into
+	// Merge says that a worker has added the effect of the outer step of Round to
 	// its parameters, after inner step Step of the next round.
 	Merge         Type = "merge"
 	State         Type = "state"       // the outer states after an outer step, compared
 	Validated     Type = "validated"   // the loss of the outer state after an outer step
-	Contributed   Type = "contributed" // what a worker contributed to an outer step was like
+	Contributed   Type = "contributed" // what a worker's contribution to an outer step was like
 	HeartbeatMiss Type = "heartbeat_miss"
 	Sideline      Type = "sideline"
 	Rejoin        Type = "rejoin"
@@ -38,7 +38,7 @@ const (
 	Crash         Type = "crash"
 	Restart       Type = "restart" // a new process of a worker has begun
 	Fail          Type = "fail"    // a worker gives up, and says so
-	Preempt       Type = "preempt" // a worker is told that it will be dead after Duration
+	Preempt       Type = "preempt" // a worker is warned that it will be killed after Duration
 	Leave         Type = "leave"
 	Slow          Type = "slow"
 	Restore       Type = "restore"
@@ -50,9 +50,9 @@ const (
 	LinkRestored  Type = "link_restored"
 	// FailReduce says that a worker's next reduction fails, or the one under way.
 	FailReduce Type = "fail_reduce"
-	// Diverged says that an outer step of the lineage Other has been taken again, in
-	// another one, and Undone that nobody holds the last Step outer steps of a
-	// lineage any more, since the worker goes on in Other.
+	// Diverged says that an outer step of the lineage Other has been taken again,
+	// in another lineage. Undone says that no worker holds the last Step outer
+	// steps of a lineage any more, because the worker goes on in Other.
 	Diverged   Type = "diverged"
 	Undone     Type = "undone"
 	FetchStart Type = "fetch_start"
@@ -62,12 +62,14 @@ const (
 	CoordinatorCrash Type = "coordinator_crash"
 	CoordinatorBack  Type = "coordinator_back"
 	// RunResume says that every node had died, and that the run goes on from the
-	// checkpoint of outer step Round. Later rounds before it are undone.
+	// checkpoint of outer step Round. Rounds after it that the record already has
+	// are undone.
 	RunResume Type = "run_resume"
 	// Checkpoint says that the outer state after outer step Round is kept.
 	Checkpoint Type = "checkpoint"
 	// UploadStart and UploadDone say that the worker sends the outer state after
-	// outer step Round to the store, and that the store has it, or why not.
+	// outer step Round to the store, and that the store has it, or why it does
+	// not.
 	UploadStart Type = "upload_start"
 	UploadDone  Type = "upload_done"
 	Horizon     Type = "horizon"
@@ -85,23 +87,24 @@ type Event struct {
 	Node  string       `json:"node,omitempty"`
 	Round int          `json:"round,omitempty"`
 	Epoch policy.Epoch `json:"epoch,omitempty"`
-	// Lineage numbers the line of outer states that the event is about, where there
-	// is more than one; Other is another one.
+	// Lineage numbers the line of outer states that the event belongs to, if there
+	// is more than one. Other is another lineage.
 	Lineage int  `json:"lineage,omitempty"`
 	Other   *int `json:"other,omitempty"`
-	// Heartbeats says of a Pause that the worker gives them all the same.
+	// Heartbeats means, for a Pause, that the worker still sends heartbeats.
 	Heartbeats bool `json:"heartbeats,omitempty"`
-	// Alone says of a FailReduce that the others can end their parts.
+	// Alone means, for a FailReduce, that the others can end their parts.
 	Alone bool `json:"alone,omitempty"`
 	// Incarnation numbers the processes of a worker; the first one is 0.
 	Incarnation int `json:"incarnation,omitempty"`
 	// Step counts the inner steps of a round from 1.
 	Step int `json:"step,omitempty"`
-	// Duration is how long the step, reduction or fetch that ended took, the notice
-	// of a preemption, or the time since enough had arrived for a round to close.
+	// Duration is how long the step, reduction or fetch that ended took. For a
+	// preemption it is the notice. For the close of a round it is the time since
+	// enough had arrived.
 	Duration policy.Time `json:"duration_us,omitempty"`
-	// Waited is how much of a step's Duration what computes it waited for a processor,
-	// where compute is measured.
+	// Waited is the part of a step's Duration for which the computing thread
+	// waited for a processor, if compute is measured.
 	Waited policy.Time `json:"waited_us,omitempty"`
 	// Held is how long a round that closes has waited for joiners.
 	Held policy.Time `json:"held_us,omitempty"`
@@ -118,33 +121,36 @@ type Event struct {
 	From   string  `json:"from,omitempty"`
 	To     string  `json:"to,omitempty"`
 	Factor float64 `json:"factor,omitempty"`
-	// Cause is how a process ended whose end nobody asked for, or why a run ended
-	// whose policy did not answer.
+	// Cause is how a process ended unexpectedly, or why a run ended whose policy
+	// did not answer.
 	Cause string `json:"cause,omitempty"`
-	// ReduceScatter is the part of a worker's Duration until it had its own
-	// chunk; the rest is the all-gather.
+	// ReduceScatter is the part of a worker's Duration until it had its own chunk.
+	// The rest is the all-gather.
 	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`
-	// BytesSent is what a worker, or all participants, wrote to the ring's
-	// streams, BytesReceived what a worker read from them.
+	// BytesSent is the number of bytes that a worker, or all participants
+	// together, wrote to the ring's streams. BytesReceived is the number that a
+	// worker read from them.
 	BytesSent     int64 `json:"bytes_sent,omitempty"`
 	BytesReceived int64 `json:"bytes_received,omitempty"`
-	// Hash is that of the bytes that all participants agree on; Identical
-	// says whether they do.
+	// Hash is the hash of the bytes that all participants agree on. Identical
+	// reports whether they agree.
 	Hash      string `json:"hash,omitempty"`
 	Identical *bool  `json:"identical,omitempty"`
 	Complete  *bool  `json:"complete,omitempty"`
-	// Regions has what regions agree on, each by itself, in a round that they reduce
-	// apart. Then there is no Hash.
+	// Regions has the hashes that each region agrees on, in a round that regions
+	// reduce separately. Then there is no Hash.
 	Regions []RegionHash `json:"regions,omitempty"`
-	// Agreed says of a fetch that what all regions last agreed on was fetched.
+	// Agreed means, for a fetch, that the fetched state is the last one that all
+	// regions agreed on.
 	Agreed bool `json:"agreed,omitempty"`
 	// ClockError bounds the error of T in events that a worker has timed.
 	ClockError policy.Time `json:"clock_error_us,omitempty"`
-	// Loss is that of a State or of what was Validated on data nobody trains on,
-	// and that of a Step on what it trained on, before it. For the stand-in, it is
-	// the mean squared distance of the outer parameters from the optimum.
+	// Loss depends on the event. For State and Validated it is the loss on
+	// held-out data; for Step, the loss on the training batch before the step. For
+	// the stand-in, it is the mean squared distance of the outer parameters from
+	// the optimum.
 	Loss *float64 `json:"loss,omitempty"`
-	// Contribution is what a worker has Contributed.
+	// Contribution describes a worker's contribution, for Contributed.
 	Contribution *Contribution  `json:"contribution,omitempty"`
 	Ring         *Ring          `json:"ring,omitempty"`
 	Run          *Run           `json:"run,omitempty"`
@@ -155,7 +161,7 @@ type Event struct {
 // whole it is -1, and ok is false.
 func (e *Event) Worker() (id policy.ID, ok bool) { return policy.ParseNode(e.Node) }
 
-// Run describes the run; it comes with its first event.
+// Run describes the run. It comes with the run's first event.
 type Run struct {
 	Schema    int     `json:"schema"`
 	Scenario  string  `json:"scenario"`
@@ -167,15 +173,15 @@ type Run struct {
 	Dilation  float64 `json:"dilation,omitempty"` // of real runs
 }
 
-// Contribution says what a worker's contribution to a reduction was like: a
+// Contribution describes a worker's contribution to a reduction: a
 // pseudo-gradient, with whatever the worker added to it.
 type Contribution struct {
 	Norm float64 `json:"norm"`
-	// Cosine is that of the angle to the outcome of the reduction.
+	// Cosine is the cosine of its angle to the outcome of the reduction.
 	Cosine float64 `json:"cosine"`
-	// QuantisationError is what quantisation takes from it when it is encoded as it
-	// is, relative to it, both as norms. Layers has the same of its parts, where
-	// somebody asked for them.
+	// QuantisationError is the norm of the error of quantising the contribution,
+	// divided by the contribution's norm. Layers has the same ratio for each
+	// layer, if requested.
 	QuantisationError float64      `json:"quantisation_error"`
 	Layers            []LayerError `json:"layers,omitempty"`
 }
@@ -186,16 +192,17 @@ type LayerError struct {
 	Error float64 `json:"error"`
 }
 
-// Ring is an optimised order of a ring, and what it is expected to gain.
+// Ring is an optimised order of a ring, and its expected gain.
 type Ring struct {
 	Order []policy.ID `json:"order"`
-	// Latency is the longest way of a chunk by the one-way delays known before
-	// the run, NaiveLatency the longest one in a ring ordered by ID.
+	// Latency is the longest way of a chunk, by the one-way delays known before
+	// the run. NaiveLatency is the longest way in a ring ordered by ID.
 	Latency      policy.Time `json:"latency_us"`
 	NaiveLatency policy.Time `json:"naive_latency_us"`
-	// RateMbit is the rate of the slowest hop in Mbit/s as links count it, by
-	// the rates known before the run, NaiveRateMbit that in a ring ordered by ID.
-	// Zero: it is not ordered by rates, or nothing limits it.
+	// RateMbit is the rate of the slowest hop in Mbit/s as links count it, by the
+	// rates known before the run. NaiveRateMbit is the rate of the slowest hop in
+	// a ring ordered by ID. Zero: the ring is not ordered by rates, or no rate is
+	// limited.
 	RateMbit      float64 `json:"rate_mbit,omitempty"`
 	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
 }
@@ -205,13 +212,14 @@ type Ring struct {
 const (
 	Sim  = "sim"
 	Real = "real"
-	// SimLinks is the simulation on the links of the plan, where Sim has churn's network.
+	// SimLinks is the simulation on the links of the plan, whereas Sim uses
+	// churn's network.
 	SimLinks = "sim_links"
 	// Replayed is a simulation whose durations come from the record of a run.
 	Replayed = "replay"
 )
 
-// OnPlan is what a simulation on the links of the plan has for links.
+// OnPlan is the value of Links for a simulation on the links of the plan.
 const OnPlan = "plan"
 
 // WorldName is the one name of a world: Sim, SimLinks, Real or Replayed.
@@ -223,7 +231,7 @@ func WorldName(world, links string) string {
 }
 
 // FromAction returns the record of an action of the policy machine, or false
-// for an action that leaves none. The record points into the action.
+// for an action that leaves no record. The record points into the action.
 func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	e.T, e.Reason = now, a.Why()
 	switch a := a.(type) {
@@ -233,7 +241,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 		e.Type, e.Node = Reject, a.ID.Node()
 	case *policy.Arrived:
 		e.Type, e.Node, e.Round, e.Late = Arrive, a.ID.Node(), a.Round, a.Late
-		if !a.Late || a.Offset > 0 { // that of an earlier round is not known
+		if !a.Late || a.Offset > 0 { // the offset of an earlier round is not known
 			e.Offset = &a.Offset
 		}
 	case *policy.ArmDeadline:
@@ -264,7 +272,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 		e.Type, e.Node, e.Round, e.Agreed = FetchDone, a.ID.Node(), a.Round, a.Agreed
 	case *policy.Finish:
 		e.Type, e.Complete, e.Cause = RunEnd, &a.Complete, a.Cause
-	default: // StartRound shows as the steps that follow; WakeAt is internal
+	default: // StartRound shows in the steps that follow; WakeAt is internal
 		return Event{}, false
 	}
 	return e, true

@@ -12,8 +12,7 @@ import (
 	"testbed/internal/lines"
 )
 
-// Writer writes events as JSON lines. The first error sticks and is returned
-// by Flush.
+// Writer writes events as JSON lines. Flush returns the first error.
 type Writer struct {
 	buf *bufio.Writer
 	enc *json.Encoder
@@ -33,7 +32,7 @@ func (w *Writer) Write(e Event) {
 	}
 }
 
-// Flush hands everything written so far on and returns the first error.
+// Flush passes on everything written so far and returns the first error.
 func (w *Writer) Flush() error {
 	if err := w.buf.Flush(); w.err == nil {
 		w.err = err
@@ -41,9 +40,9 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Read reads JSON lines of events. A last line that was cut off, as a killed
-// run leaves it, is dropped; anything else that is no event is an error that
-// names the line. So is a line that stands there twice.
+// Read reads JSON lines of events. It drops an incomplete last line, which a
+// killed run may leave. Any other line that is not an event is an error that
+// names the line, and so is a repeated line.
 func Read(r io.Reader) ([]Event, error) {
 	var events []Event
 	seed, known := maphash.MakeSeed(), map[uint64]int{}
@@ -64,8 +63,8 @@ func Read(r io.Reader) ([]Event, error) {
 	return events, err
 }
 
-// Lineage drops from a record what was undone when its run went on from a
-// checkpoint: the rounds after that, but for who came and went in them.
+// Lineage removes from a record the rounds that were undone when the run went
+// on from a checkpoint, except for joins and departures in them.
 func Lineage(events []Event) []Event {
 	var kept []Event
 	for _, e := range events {

@@ -7,8 +7,8 @@ import (
 	"testbed/policy"
 )
 
-// Queue is how much waited for a node's link: the most that was seen since the
-// Queue of that node before, in bytes of Ethernet frames.
+// Queue is the largest amount that waited for a node's link since the last
+// Queue of that node, in bytes of Ethernet frames.
 type Queue struct {
 	T    policy.Time `json:"t_us"`
 	Node string      `json:"node"`
@@ -16,7 +16,7 @@ type Queue struct {
 	Down uint64      `json:"down_bytes"`
 }
 
-// ReadQueues reads the content of QueuesFile. A last line that was cut off is no
+// ReadQueues reads the content of QueuesFile. An incomplete last line is not an
 // error.
 func ReadQueues(r io.Reader) ([]Queue, error) {
 	var all []Queue

@@ -6,17 +6,18 @@ import (
 	"testbed/policy"
 )
 
-// RegionHash is what the participants of a region agree on.
+// RegionHash is the hash that the participants of a region agree on.
 type RegionHash struct {
 	Region       string      `json:"region"`
 	Participants []policy.ID `json:"participants"`
 	Hash         string      `json:"hash,omitempty"`
-	// ModelHash is that of the outer state which a round of a summary leads to.
+	// ModelHash is the hash of the outer state after the round, in a summary.
 	ModelHash string `json:"model_hash,omitempty"`
 }
 
-// Agree has the event say which hash the participants of a reduction, or each region
-// of them, report, and whether all of a ring report the same.
+// Agree sets the event's hashes: the hash that the participants of a reduction,
+// or of each region, report, and whether all participants of a ring report the
+// same.
 func (e *Event) Agree(rings []policy.Ring, reported func(policy.ID) string) {
 	same := true
 	for _, ring := range rings {
@@ -33,8 +34,8 @@ func (e *Event) Agree(rings []policy.Ring, reported func(policy.ID) string) {
 	e.Identical = &same
 }
 
-// regionsOf are the regions that took an outer step apart, with the hashes of their
-// outcomes.
+// regionsOf are the regions that took an outer step separately, with the hashes
+// of their outcomes.
 func regionsOf(rule *policy.Grouping, e *Event, hashes []RegionHash) (all []RegionHash) {
 	for _, ring := range rule.Rings(e.Round, e.Participants) {
 		if ring.Region == "" {
@@ -49,8 +50,8 @@ func regionsOf(rule *policy.Grouping, e *Event, hashes []RegionHash) (all []Regi
 	return all
 }
 
-// Apart is what the reduction was of, each by itself: a region or a rank, or, with an
-// empty string, all.
+// Apart is the group that the reduction was limited to, a region or a rank. It
+// is empty for a reduction of all workers.
 func (r *Round) Apart() string {
 	if len(r.Regions) == 0 {
 		return ""
@@ -58,13 +59,14 @@ func (r *Round) Apart() string {
 	return policy.RingKind(r.Regions[0].Region)
 }
 
-// Outcome names the bytes that the reduction came to, in each region where they
-// reduce apart, and Model the outer states that these lead to; empty: not known.
+// Outcome identifies the bytes of the reduction's outcome, for each region if
+// they reduce separately; empty: unknown. Model identifies the outer states
+// after it in the same way.
 func (r *Round) Outcome() string {
 	return r.hashes(r.Hash, func(h *RegionHash) string { return h.Hash })
 }
 
-// Model is as Outcome says.
+// Model identifies the outer states after the reduction; see Outcome.
 func (r *Round) Model() string {
 	return r.hashes(r.ModelHash, func(h *RegionHash) string { return h.ModelHash })
 }

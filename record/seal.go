@@ -15,10 +15,10 @@ import (
 	"slices"
 )
 
-// Seal is what summary.json says of the rest of its record, in the field record.
-// Summaries of versions before 0.4 have none.
+// Seal is the field record of summary.json, which describes the rest of the
+// record. Summaries of versions before 0.4 have none.
 type Seal struct {
-	// Version and Revision are those of the program that wrote the summary.
+	// Version and Revision identify the program that wrote the summary.
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	// SHA256 are the digests of the record's files when the summary was written, in
@@ -52,8 +52,8 @@ func (d Dir) WriteSummary(sum *Summary, named map[string][]byte) error {
 	return d.WriteJSON(SummaryFile, sealed{sum, seal})
 }
 
-// ScenarioDigests are the SHA-256 of the run's copy of its scenario and of the files
-// that this names, in hexadecimal, by name.
+// ScenarioDigests are the SHA-256 digests of the run's copy of its scenario and
+// of the files that the scenario names, in hexadecimal, by name.
 func (d Dir) ScenarioDigests(named map[string][]byte) (map[string]string, error) {
 	file, err := d.ScenarioFile()
 	if err != nil {
@@ -129,8 +129,8 @@ func (d Dir) ReadSummary() (sum Summary, seal *Seal, err error) {
 	return sum, of.Seal, nil
 }
 
-// ReadEvents reads the events of the run, and holds them against themselves as
-// Check does. A run that was killed before it began has none.
+// ReadEvents reads the events of the run, and checks them with Check. A run
+// that was killed before it began has no events.
 func (d Dir) ReadEvents() ([]Event, error) {
 	file, err := os.Open(d.Path(EventsFile))
 	if err != nil {
@@ -168,9 +168,9 @@ func (d Dir) ScenarioFile() (string, error) {
 	return "", fmt.Errorf("%s: there are scenario.yaml and scenario.json, and a run leaves one; remove the other", d)
 }
 
-// Check reports what shows that events are not those of one run, in order and without
-// a gap. A record may end early, since runs are killed; whether it is as long as it was
-// say its summary and the digests in that.
+// Check reports signs that events are not from one run, or not in order and
+// complete. A record may end early, because runs are killed. The summary and
+// its digests show whether the record has its full length.
 func Check(events []Event) error {
 	if len(events) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func Check(events []Event) error {
 		return fmt.Errorf("its format has version %d, which never was; take the record from where it is whole", schema)
 	}
 	simulated := events[0].Run.World == Sim
-	var numbered, before *Event // the last ones
+	var numbered, before *Event // the last of each kind
 	for i := range events {
 		e := &events[i]
 		wrong := func(format string, args ...any) error {
@@ -220,24 +220,24 @@ func Check(events []Event) error {
 	return nil
 }
 
-// once are the types of events of which no two are alike: other lines may come twice,
-// as injects that a scenario has twice do.
+// once has the types of events of which no two are equal. Other lines may
+// repeat, if the scenario has an inject twice.
 var once = map[Type]bool{
 	RunStart: true, Step: true, Arrive: true, RoundClose: true, ReduceStart: true, ReduceAbort: true, Reduced: true, ReduceDone: true,
 	OuterStep: true, Merge: true, State: true, Contributed: true, FetchDone: true, Checkpoint: true, RunEnd: true,
 }
 
-// Follows reports in what a summary differs from what the events of its run come to.
-// Of a summary that another version has written only the plain facts are compared,
-// because versions may count more, or in another way. The seal is that of the
-// summary.
+// Follows reports how a summary differs from a summary computed from the events
+// of its run. For a summary of another version only the plain facts are
+// compared, because versions may count more, or in another way. seal is the
+// summary's.
 func (s *Summary) Follows(events []Event, setup Setup, seal *Seal) error {
 	all := NewSummarizer(setup)
 	for i := range events {
 		all.Add(&events[i])
 	}
 	now, then := all.Summary(), *s
-	if len(events) == 0 { // it was killed before it began
+	if len(events) == 0 { // the run was killed before it began
 		now.Scenario, now.Policy, now.World, now.Links, now.Seed, now.TimeScale, now.Dilation = s.Scenario, s.Policy, s.World, s.Links, s.Seed, s.TimeScale, s.Dilation
 	}
 	own := seal != nil && seal.Version == Version && seal.Revision == Revision() && !bytes.HasSuffix([]byte(seal.Revision), []byte("+"))
@@ -265,8 +265,9 @@ func (s *Summary) Follows(events []Event, setup Setup, seal *Seal) error {
 	return nil
 }
 
-// fromEvents are the fields of a summary that are absent where events come to nothing of
-// their kind. A field that whoever plays a run adds beside its events is none of them.
+// fromEvents are the fields of a summary that are absent if no event has
+// anything to do with them. Fields that the player of a run adds besides its
+// events are not among them.
 var fromEvents = []string{"returned", "diverged", "undone", "outages", "resumed_from", "uploads"}
 
 // plain are the facts of a run that every version counts alike.
@@ -280,7 +281,7 @@ func (s *Summary) plain() Summary {
 // comparable has the fields that follow from events as JSON, by their names.
 func (s Summary) comparable() (map[string]json.RawMessage, error) {
 	other := []string{"world_name", "dir", "fidelity", "hosts", "churn_like_utilization", "not_simulated", "ignored"}
-	if s.World == Sim { // training is computed beside the events, and a calibration changes the scenario
+	if s.World == Sim { // training is computed besides the events, and a calibration changes the scenario
 		other = append(other, "work", "initial_loss", "tokens_seen", "tokens_lost", "time_to_loss", "layer_errors", "contributed_nothing")
 		s.Rounds = slices.Clone(s.Rounds)
 		for i := range s.Rounds {
@@ -302,7 +303,7 @@ func (s Summary) comparable() (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// brief is a value for an error.
+// brief shortens a value for an error.
 func brief(text []byte) string {
 	const most = 60
 	switch {

@@ -2,21 +2,23 @@ package record
 
 import "testbed/policy"
 
-// Split says what the wall-clock of a run was spent on, along its rounds. The
-// parts add up to it.
+// Split divides the wall-clock of a run by its use, along the rounds. The parts
+// add up to the wall-clock.
 type Split struct {
-	// Compute is the inner steps of the participant that arrived last.
+	// Compute is the time of the inner steps of the participant that arrived last.
 	Compute policy.Time `json:"compute_us"`
-	// Transfer is reductions.
+	// Transfer is the time of reductions.
 	Transfer policy.Time `json:"transfer_us"`
-	// Control is messages between coordinator and workers, and whatever else
-	// comes between a decision and what it leads to.
+	// Control is the time of messages between coordinator and workers, and all
+	// other time between a decision and its effect.
 	Control policy.Time `json:"control_us"`
-	// StateFetch is how long the participant that arrived last fetched state
-	// before it began, and how long rounds waited for joiners that did.
+	// StateFetch is the time for which the participant that arrived last fetched
+	// state before it began, and the time for which rounds waited for joiners that
+	// fetched it.
 	StateFetch policy.Time `json:"state_fetch_us"`
-	// Deadline is waiting, with every participant arrived, for somebody who did
-	// not come: until the deadline, an eviction or a leave.
+	// Deadline is the time from the last participant's arrival until the deadline,
+	// an eviction or a leave, in rounds that waited for members that did not
+	// arrive.
 	Deadline policy.Time `json:"deadline_us"`
 }
 
@@ -25,7 +27,7 @@ func (s Split) Minus(o Split) Split {
 	return Split{s.Compute - o.Compute, s.Transfer - o.Transfer, s.Control - o.Control, s.StateFetch - o.StateFetch, s.Deadline - o.Deadline}
 }
 
-// split adds the round, which is complete, to the parts.
+// split adds a complete round to the parts.
 func (s *Summarizer) split(round *Round) {
 	to, last, slowest := &s.sum.Split, round.Start, s.run.Worker(-1)
 	for _, id := range round.Participants {

@@ -14,32 +14,33 @@ type Summary struct {
 	Scenario string `json:"scenario"`
 	Policy   string `json:"policy"`
 	World    string `json:"world"`
-	// WorldName is that of the function WorldName. Older records lack it.
+	// WorldName is the result of the function WorldName. Older records lack it.
 	WorldName string  `json:"world_name,omitempty"`
 	Links     string  `json:"links"`
 	Seed      uint64  `json:"seed"`
 	TimeScale float64 `json:"time_scale"`
-	// Dilation is by how much a real run took longer by the machine's clock than
-	// wall-clock and time scale say. Simulated runs have none.
+	// Dilation is the factor by which a real run took longer by the machine's
+	// clock than wall-clock and time scale suggest. Simulated runs have none.
 	Dilation float64 `json:"dilation,omitempty"`
-	// Complete says that all outer steps were done before the horizon.
+	// Complete reports that all outer steps were done before the horizon.
 	Complete bool `json:"complete"`
 	// WallClock is the time of the last outer step.
 	WallClock  policy.Time `json:"wall_clock_us"`
 	OuterSteps int         `json:"outer_steps"`
-	// ComputeFraction is the time of completed inner steps, also of those
-	// whose outcome was discarded, divided by the membership time: the sum
-	// over workers of the time in which they were members.
+	// ComputeFraction is the time of completed inner steps, including those whose
+	// outcome was discarded, divided by the membership time: the sum over workers
+	// of the time in which they were members.
 	ComputeFraction float64 `json:"compute_fraction"`
-	// BarrierWaitFraction is the time from a participant's arrival to the
-	// last close of its round, summed, divided by the membership time. Where rounds
-	// overlap that of its last inner step ahead to the close, if it is waited for.
+	// BarrierWaitFraction is the time from a participant's arrival to the last
+	// close of its round, summed and divided by the membership time. If rounds
+	// overlap, the wait of a participant that the round waits for runs from its
+	// last inner step ahead to the close.
 	BarrierWaitFraction float64 `json:"barrier_wait_fraction"`
 	// ChurnLikeUtilization reconstructs the utilisation that churn publishes;
 	// it fits the published figures but may not be their definition. Simulated
 	// runs only.
 	ChurnLikeUtilization *float64 `json:"churn_like_utilization,omitempty"`
-	// Split says what the wall-clock was spent on.
+	// Split divides the wall-clock by its use.
 	Split Split `json:"split"`
 	// JoinerStall is how long late joiners waited for the outer state.
 	JoinerStall policy.Time `json:"joiner_stall_us"`
@@ -49,61 +50,60 @@ type Summary struct {
 	Sidelined   []Membership `json:"sidelined"`
 	Evicted     []Membership `json:"evicted"`
 	Rejoined    []Membership `json:"rejoined"`
-	// Returned are those that were admitted again after an eviction.
+	// Returned are the workers that were admitted again after an eviction.
 	Returned []Return `json:"returned,omitempty"`
-	// Diverged are the outer steps that two lineages of outer states have taken, the
-	// first for each two, and Undone those that nobody holds any more.
+	// Diverged are the outer steps that two lineages of outer states have both
+	// taken, the first one for each pair of lineages. Undone are the outer steps
+	// that no worker holds any more.
 	Diverged []Divergence `json:"diverged,omitempty"`
 	Undone   []Undoing    `json:"undone,omitempty"`
-	// Outages are when there was no coordinator.
+	// Outages are the times without a coordinator.
 	Outages []Outage `json:"outages,omitempty"`
 	// ResumedFrom are the outer steps from whose checkpoints the run went on
 	// after all its nodes had died.
 	ResumedFrom []int `json:"resumed_from,omitempty"`
-	// Uploads are those of outer states that have come to the store.
+	// Uploads are the outer states that have arrived at the store.
 	Uploads []Upload `json:"uploads,omitempty"`
 	// Detected are the workers that were lost without leaving.
 	Detected []Detection `json:"detected"`
-	// Work says what became of inner steps. Records of a time when summaries did
-	// not have it lack it.
+	// Work reports what became of inner steps. Older records lack it.
 	Work *Work `json:"work,omitempty"`
-	// TokensSeen are those of the inner steps that outer steps have, TokensLost
-	// those of steps that were thrown away, and TimeToLoss is when the validation
-	// loss was first no more than each tenth of a nat. Absent where nothing real is
-	// trained, or the simulator did not train.
-	// InitialLoss is the validation loss before the first outer step; older records lack
-	// it.
+	// TokensSeen counts the tokens of inner steps that outer steps include,
+	// TokensLost those of discarded steps. TimeToLoss is the time at which the
+	// validation loss first reached each tenth of a nat. They are absent if
+	// nothing real is trained, or if the simulator did not train. InitialLoss is
+	// the validation loss before the first outer step; older records lack it.
 	InitialLoss *float64     `json:"initial_loss,omitempty"`
 	TokensSeen  *int         `json:"tokens_seen,omitempty"`
 	TokensLost  *int         `json:"tokens_lost,omitempty"`
 	TimeToLoss  []TimeToLoss `json:"time_to_loss,omitempty"`
-	// LayerErrors are what quantisation takes from the layers of a pseudo-gradient,
-	// relative to them, as means over the rounds.
+	// LayerErrors are the relative quantisation errors of the layers of a
+	// pseudo-gradient, as means over the rounds.
 	LayerErrors []LayerError `json:"layer_errors,omitempty"`
 	Rounds      []Round      `json:"rounds"`
-	// BitIdentical says that in every round every participant ended with the
-	// same bytes. It is absent where no bytes moved.
+	// BitIdentical reports that in every round every participant ended with the
+	// same bytes. It is absent if no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
-	// Fidelity says whether the emulation was what it claimed to be.
+	// Fidelity reports whether the emulation was what it claimed to be.
 	Fidelity fidelity.Verdict `json:"fidelity"`
 	// PlannedDrops are the packets that links have dropped as planned, by node, in a real
 	// run. They are no reason to doubt it.
 	PlannedDrops []LinkDrops `json:"planned_drops,omitempty"`
 	// NotSimulated are the injects of links in the scenario, which a simulator
-	// without links leaves out. Simulated runs only.
+	// without links skips. Simulated runs only.
 	NotSimulated []string `json:"not_simulated,omitempty"`
 	// Ignored are the fields of the scenario that this world ignores.
 	Ignored []Ignored `json:"ignored,omitempty"`
-	// NeverJoined are the workers that have never become members, though the run went
-	// on for longer than until they were to join.
+	// NeverJoined are the workers that never became members, though the run lasted
+	// longer than the time of their join.
 	NeverJoined []policy.ID `json:"never_joined,omitempty"`
-	// ContributedNothing are the workers of which every contribution was zeros, though
-	// they had done inner steps, where what workers contribute is on record.
+	// ContributedNothing are the workers whose contributions were all zeros,
+	// though they had done inner steps. It needs a record of contributions.
 	ContributedNothing []policy.ID `json:"contributed_nothing,omitempty"`
-	// NeverHappened is what the scenario has happen after the end of the run, or to a
-	// worker that did not live then.
+	// NeverHappened are the scenario's happenings after the end of the run, or to
+	// a worker that was not alive.
 	NeverHappened []string `json:"never_happened,omitempty"`
-	// Hosts are those of a run over several.
+	// Hosts are the hosts of a run over several.
 	Hosts []Host `json:"hosts,omitempty"`
 	Dir   string `json:"dir"`
 }
@@ -121,7 +121,7 @@ type Membership struct {
 	// Reason is given for evictions: straggler, leave, or the cause of a
 	// Detection.
 	Reason policy.Rule `json:"reason,omitempty"`
-	// Why has the numbers that it was decided on.
+	// Why has the numbers that the change was decided on.
 	Why *policy.Reason `json:"why,omitempty"`
 }
 
@@ -131,22 +131,22 @@ type Return struct {
 	ID    policy.ID `json:"id"`
 	// Incarnation is the number of its process; the first one of a worker is 0.
 	Incarnation int `json:"incarnation"`
-	// Out is how long it was no member.
+	// Out is how long the worker was not a member.
 	Out policy.Time `json:"out_us"`
 }
 
-// Divergence is an outer step that is taken a second time, by groups that knew
-// nothing of those that took it first.
+// Divergence is an outer step that is taken a second time, by a group that did
+// not know of the first time.
 type Divergence struct {
 	Round        int         `json:"round"`
 	At           policy.Time `json:"at_us"`
 	Lineage      int         `json:"lineage"`
-	Other        int         `json:"other"` // that had taken it before
+	Other        int         `json:"other"` // lineage that had taken it before
 	Participants []policy.ID `json:"participants"`
 }
 
-// Undoing is the loss of a lineage's last outer steps: the last worker that held
-// them goes on in another one.
+// Undoing is the loss of a lineage's last outer steps: the last worker that
+// held them goes on in another lineage.
 type Undoing struct {
 	Round   int         `json:"round"` // the last of them
 	Steps   int         `json:"steps"`
@@ -160,19 +160,19 @@ type Undoing struct {
 // taken its place.
 type Outage struct {
 	At policy.Time `json:"at_us"`
-	// Length is absent if the run ended before.
+	// Length is absent if the run ended during the outage.
 	Length *policy.Time `json:"length_us,omitempty"`
 	// Cause is how the coordinator ended; absent if an inject asked for it.
 	Cause string `json:"cause,omitempty"`
 }
 
-// Upload is the way of an outer state to the store.
+// Upload is the transfer of an outer state to the store.
 type Upload struct {
 	Round int         `json:"round"` // whose outer step led to it
 	ID    policy.ID   `json:"id"`    // the worker that sent it
 	Start policy.Time `json:"start_us"`
 	End   policy.Time `json:"end_us"`
-	Bytes int64       `json:"bytes"` // on the network, where they are known
+	Bytes int64       `json:"bytes"` // on the network, if known
 }
 
 // Detection is how the loss of a worker was noticed.
@@ -184,8 +184,8 @@ type Detection struct {
 	Cause policy.Rule `json:"cause"`
 	// Silent is the time since the worker's last sign of life.
 	Silent policy.Time `json:"silent_us"`
-	// After is the time since it crashed, failed, was paused or was cut off, if the
-	// record has that.
+	// After is the time since the worker crashed, failed, was paused or was cut
+	// off, if the record has it.
 	After *policy.Time `json:"after_us,omitempty"`
 }
 
@@ -200,16 +200,16 @@ type Round struct {
 	// Reduce is how long the slowest participant's all-reduce took.
 	Reduce    policy.Time `json:"reduce_us"`
 	BytesSent int64       `json:"bytes_sent"`
-	// Hash is that of the outcome, ModelHash that of the outer state that it leads
-	// to, and Loss how well that does, where something real is trained.
+	// Hash is the hash of the outcome, and ModelHash that of the outer state after
+	// it. Loss is that state's loss, if something real is trained.
 	Hash      string     `json:"hash,omitempty"`
 	ModelHash string     `json:"model_hash,omitempty"`
 	Loss      *RoundLoss `json:"loss,omitempty"`
-	// Regions are the participants of each region, with what they agree on, in a
-	// round that regions reduce apart: then Hash, ModelHash and the validation loss
+	// Regions are the participants of each region, with their hashes, in a round
+	// that regions reduce separately. Then Hash, ModelHash and the validation loss
 	// are absent.
 	Regions []RegionHash `json:"regions,omitempty"`
-	// PseudoGradients are those of the participants whose are known, where something
+	// PseudoGradients are the known pseudo-gradients of participants, if something
 	// real is trained.
 	PseudoGradients []PseudoGradient `json:"pseudo_gradients,omitempty"`
 }
@@ -218,39 +218,39 @@ type Round struct {
 type Summarizer struct {
 	run          Tracker
 	sum          Summary
-	current      Round // but for Round and Start, which run has
+	current      Round // without Round and Start, which run has
 	silenced     map[policy.ID]silence
-	joiners      map[policy.ID]bool // have joined late and not yet arrived in time
+	joiners      map[policy.ID]bool // workers that have joined late and not yet arrived in time
 	member, busy policy.Time        // completed spans
 	wait         policy.Time
 	last         policy.Time
-	lineage      int // whose rounds are counted: the first one, until its last outer steps are lost
-	// overlap says that rounds overlap: who has arrived goes on, and waits only before
-	// an outcome comes in.
+	lineage      int // lineage whose rounds are counted: the first, until its last outer steps are lost
+	// overlap reports that rounds overlap: a worker that has arrived goes on, and
+	// waits only before an outcome comes in.
 	overlap  bool
 	reduce   policy.Time // when the last reduction began
-	held     policy.Time // the running round, for joiners
+	held     policy.Time // time for which the running round has waited for joiners
 	work     accounting
 	training *Training
 	rule     *policy.Grouping
-	hashes   []RegionHash // of the regions' outcomes in the running round
+	hashes   []RegionHash // outcomes of the regions in the running round
 	planned  []planned
 	ended    bool // the run is over
 }
 
-// silence is what silenced a worker, and when.
+// silence is the cause of a worker's silence, and its time.
 type silence struct {
 	by Condition
 	at policy.Time
 }
 
-// planned is what a scenario has happen, and whether it has.
+// planned is one of a scenario's happenings, and whether it has taken place.
 type planned struct {
 	Planned
 	happened bool
 }
 
-// NewSummarizer returns a Summarizer that has seen no event of a run.
+// NewSummarizer returns a Summarizer without events.
 func NewSummarizer(s Setup) *Summarizer {
 	sum := &Summarizer{
 		sum: Summary{
@@ -350,8 +350,8 @@ func (s *Summarizer) event(e *Event) {
 	}
 }
 
-// elsewhere reports whether an event is about a round of another lineage than the one
-// whose rounds are counted.
+// elsewhere reports whether an event belongs to a round of another lineage than
+// the one whose rounds are counted.
 func (s *Summarizer) elsewhere(e *Event) bool {
 	switch e.Type {
 	case State:
@@ -368,14 +368,14 @@ func (s *Summarizer) step(e *Event) {
 		s.training.Add(e)
 	}
 	id, _ := e.Worker()
-	if w := s.run.Worker(id); !w.Evicted || w.Member || e.T <= w.Left { // who was evicted may have yet to learn it
+	if w := s.run.Worker(id); !w.Evicted || w.Member || e.T <= w.Left { // an evicted worker may not know of it yet
 		s.busy += e.Duration
 	}
 	s.work.step(id, e)
 }
 
-// join takes a worker in, perhaps again. What has ended the process before this one
-// silences it no more.
+// join records a worker's join, perhaps another one. A fault that ended the
+// process before this one no longer silences the worker.
 func (s *Summarizer) join(e *Event) {
 	id, _ := e.Worker()
 	w := s.run.Worker(id)
@@ -400,7 +400,8 @@ func (s *Summarizer) close(e *Event) {
 	s.sum.JoinersHeld += e.Held + s.heldByJoiners(e)
 }
 
-// heldByJoiners is for how long a round that closes has waited for joiners alone.
+// heldByJoiners is the time for which a closing round has waited for joiners
+// alone.
 func (s *Summarizer) heldByJoiners(e *Event) policy.Time {
 	if len(s.joiners) == 0 {
 		return 0
@@ -424,8 +425,8 @@ func (s *Summarizer) heldByJoiners(e *Event) policy.Time {
 	return max(0, joiner-other)
 }
 
-// merge adds for how long a worker that had taken its steps ahead has waited for
-// the round to close.
+// merge adds the time for which a worker that had taken its steps ahead has
+// waited for the round to close.
 func (s *Summarizer) merge(e *Event) {
 	if n := len(s.sum.Rounds); n > 0 && s.sum.Rounds[n-1].Round == e.Round {
 		s.wait += max(0, s.sum.Rounds[n-1].Close-s.run.Of(e).Stepped)
@@ -447,7 +448,7 @@ func (s *Summarizer) outerStep(e *Event) {
 	*r = Round{}
 }
 
-// resume takes back what came after the outer step that the run goes on from.
+// resume takes back the outer steps after the one from which the run goes on.
 func (s *Summarizer) resume(e *Event) {
 	s.sum.ResumedFrom = append(s.sum.ResumedFrom, e.Round)
 	s.sum.Rounds = slices.DeleteFunc(s.sum.Rounds, func(r Round) bool { return r.Round > e.Round })
@@ -458,14 +459,15 @@ func (s *Summarizer) resume(e *Event) {
 	s.current = Round{}
 }
 
-// silence notes what silences a worker, for its detection. The first cause counts.
+// silence notes the cause of a worker's silence, for its detection. The first
+// cause counts.
 func (s *Summarizer) silence(e *Event, c Change) {
 	was, silent := s.silenced[c.ID]
 	switch {
 	case c.Condition == Slowed:
 	case c.Begins && !silent:
 		s.silenced[c.ID] = silence{c.Condition, e.T}
-	case !c.Begins && c.Condition == was.by && c.Condition != Dead: // else see join
+	case !c.Begins && c.Condition == was.by && c.Condition != Dead: // otherwise see join
 		delete(s.silenced, c.ID)
 	}
 }
@@ -478,7 +480,7 @@ func (s *Summarizer) evict(e *Event) {
 		s.member += e.T - w.Joined
 	}
 	switch m.Reason {
-	case "", policy.RuleLeave, policy.RuleStraggler, policy.RuleLost: // the last one with its group
+	case "", policy.RuleLeave, policy.RuleStraggler, policy.RuleLost: // the last worker leaves with its group
 		return
 	}
 	d := Detection{Round: m.Round, ID: m.ID, Cause: m.Reason, Silent: e.Reason.Silent}
@@ -531,7 +533,8 @@ func (s *Summarizer) happens(e *Event) {
 	}
 }
 
-// unplayed says what of the scenario the run, which is over, has not come to.
+// unplayed lists the parts of the scenario that never happened in the run,
+// which is over.
 func (s *Summarizer) unplayed(sum *Summary) {
 	if !s.ended {
 		return
@@ -550,7 +553,7 @@ func (s *Summarizer) unplayed(sum *Summary) {
 	}
 }
 
-// other is the other lineage that an event is about.
+// other is the other lineage of an event.
 func other(e *Event) int {
 	if e.Other == nil {
 		return 0

@@ -6,11 +6,12 @@ import (
 	"testbed/policy"
 )
 
-// Tracker follows a run event by event: its round and its reduction, who is a member,
-// and what each worker does and suffers. Readers of a record share it, so that each
-// states only what it adds. A reader that handles an event before it adds it here finds
-// the run as it was when the event happened. Lineages of outer states are not told
-// apart: a reader that follows one leaves out the rounds of the others.
+// Tracker follows a run event by event: its round and its reduction, who is a
+// member, and what each worker does and suffers. All readers of a record use
+// it, so that each adds only its own rules. A reader that handles an event
+// before it adds it to the Tracker finds the run as it was when the event
+// happened. The Tracker does not separate lineages of outer states: a reader
+// that follows one skips the rounds of the others.
 type Tracker struct {
 	// Round is the running round, and Start its beginning; 0: nobody has joined.
 	Round     int
@@ -20,19 +21,19 @@ type Tracker struct {
 
 	workers []*Worker // by ID; simulators look them up millions of times
 	stepped bool      // an outer step was taken
-	rounds  int       // that have begun, also those that are undone later
+	rounds  int       // rounds that have begun, including those that are undone later
 	changes []Change
 }
 
-// Worker is how a worker stands. The zero value is a worker without any event.
+// Worker is the state of a worker. The zero value is a worker without events.
 type Worker struct {
 	// Joined is when it was last admitted, Left when it was last evicted, and Evicted
 	// whether it ever was.
 	Joined, Left    policy.Time
 	Member, Evicted bool
-	Incarnation     int // of the process that was last admitted
-	// Fetch has the starts of the state fetch under way: a further one for each donor
-	// that had to be replaced.
+	Incarnation     int // of its last admitted process
+	// Fetch has the starts of the state fetch under way: another one for each
+	// donor that had to be replaced.
 	Fetch   []Event
 	Stepped policy.Time // when it ended its last inner step
 	roundWork
@@ -41,12 +42,12 @@ type Worker struct {
 
 // roundWork is what a worker has done in the running round.
 type roundWork struct {
-	round   int         // as Tracker.rounds counts
+	round   int         // as counted in Tracker.rounds
 	Busy    policy.Time // with inner steps
-	Fetched policy.Time // how long it fetched state
+	Fetched policy.Time // time spent on fetching state
 	Arrived bool
 	Arrival policy.Time
-	waited  policy.Time // until when its waiting has been counted
+	waited  policy.Time // time until which its waiting has been counted
 }
 
 // Condition is a fault that holds for a while; several may hold at once.
@@ -54,7 +55,7 @@ type Condition int
 
 // The conditions.
 const (
-	Dead Condition = iota // from a crash, or from giving up, until its next process
+	Dead Condition = iota // from a crash, or from giving up, until the next process
 	Paused
 	CutOff
 	Slowed
@@ -68,7 +69,7 @@ type Change struct {
 	Begins    bool
 }
 
-// Worker returns how a worker stands; callers do not change it.
+// Worker returns the state of a worker. Callers must not change it.
 func (t *Tracker) Worker(id policy.ID) *Worker {
 	const most = 1 << 20 // the IDs of scenarios lie below
 	if id < 0 || id >= most {
@@ -88,7 +89,7 @@ func (t *Tracker) Worker(id policy.ID) *Worker {
 	return w
 }
 
-// Of returns how the worker stands that an event is about.
+// Of returns the state of the worker of an event.
 func (t *Tracker) Of(e *Event) *Worker {
 	id, _ := e.Worker()
 	return t.Worker(id)
@@ -109,7 +110,7 @@ func (t *Tracker) Add(e *Event) []Change {
 		if e.Round == t.Round {
 			w.Busy += e.Duration
 		}
-	case Arrive: // a late one counts too: the round may open again and take it in
+	case Arrive: // a late arrival counts too: the round may reopen and include it
 		if e.Round == t.Round {
 			w.Arrived, w.Arrival = true, e.T
 		}
@@ -117,11 +118,11 @@ func (t *Tracker) Add(e *Event) []Change {
 		if t.Round == 0 {
 			t.First = e.T
 		}
-		if t.Round == 0 || !t.stepped && e.Round > t.Round { // whoever begins at a later outer step
+		if t.Round == 0 || !t.stepped && e.Round > t.Round { // some worker begins at a later outer step
 			t.Round, t.Start = max(e.Round, 1), e.T
 		}
 		w.Joined, w.Member, w.Incarnation = e.T, true, e.Incarnation
-		w.Busy, w.Arrived, w.waited = 0, false, 0 // what it did before it was evicted does not count
+		w.Busy, w.Arrived, w.waited = 0, false, 0 // its work before the eviction does not count
 		t.set(id, Dead, false)
 	case Evict:
 		w.Left, w.Member, w.Evicted, w.Fetch = e.T, false, true, nil

@@ -7,46 +7,46 @@ import (
 	"testbed/policy"
 )
 
-// RoundLoss is how well the model does around one outer step: in nats a byte for the
-// embedded language model, in whatever its own program says otherwise.
+// RoundLoss is the model's loss around one outer step: in nats a byte for the
+// embedded language model, otherwise in the unit of the training program.
 type RoundLoss struct {
 	// Train is the mean over the inner steps of the round's participants, each
 	// on its batch before the step.
 	Train *float64 `json:"train,omitempty"`
-	// Validation is that of the outer state after the outer step, on what nobody
-	// trains on.
+	// Validation is the loss of the outer state after the outer step, on held-out
+	// data.
 	Validation *float64 `json:"validation,omitempty"`
 }
 
-// PseudoGradient is what a worker contributed to an outer step: its pseudo-gradient,
-// and whatever it added to that.
+// PseudoGradient describes a worker's contribution to an outer step: its
+// pseudo-gradient, and anything that it added.
 type PseudoGradient struct {
 	ID policy.ID `json:"id"`
-	// Norm is L2, Cosine that of the angle to the outcome, and QuantisationError the
-	// norm of what quantisation takes from it, relative to Norm.
+	// Norm is the L2 norm. Cosine is the cosine of the angle to the outcome.
+	// QuantisationError is the norm of the quantisation's error, divided by Norm.
 	Norm              float64 `json:"norm"`
 	Cosine            float64 `json:"cosine"`
 	QuantisationError float64 `json:"quantisation_error"`
 }
 
-// TimeToLoss is when a validation loss was first reached.
+// TimeToLoss is the time at which a validation loss was first reached.
 type TimeToLoss struct {
 	Loss      float64     `json:"loss"`
 	WallClock policy.Time `json:"wall_clock_us"`
 }
 
-// Training gathers from the events of a run what its training comes to.
+// Training computes a run's training results from its events.
 type Training struct {
 	tokensPerStep int
 	hashes        map[int]string       // of outer states, by outer step
-	regions       map[int][]RegionHash // the same, where they differ between regions
+	regions       map[int][]RegionHash // the same, if they differ between regions
 	validation    map[int]float64
 	losses        map[part]mean // of inner steps
 	contributions map[part]*Contribution
-	zeros         map[part]bool // contributions of joiners, which had done no inner steps
+	zeros         map[part]bool // contributions of joiners without inner steps
 }
 
-// part is what a worker does in a round.
+// part identifies a worker's part in a round.
 type part struct {
 	round int
 	id    policy.ID
@@ -57,8 +57,8 @@ type mean struct {
 	n   int
 }
 
-// NewTraining returns one that has seen no event of a run; Setup.TokensPerStep has
-// the tokens.
+// NewTraining returns a Training without events. tokensPerStep is
+// Setup.TokensPerStep.
 func NewTraining(tokensPerStep int) *Training {
 	return &Training{
 		tokensPerStep: tokensPerStep, hashes: map[int]string{}, regions: map[int][]RegionHash{},
@@ -83,14 +83,14 @@ func (t *Training) Add(e *Event) {
 		}
 	case e.Type == Step && e.Loss != nil:
 		m := t.losses[of]
-		if e.Step == 1 { // once more, in another process perhaps
+		if e.Step == 1 { // again, perhaps in another process
 			m = mean{}
 		}
 		t.losses[of] = mean{m.sum + *e.Loss, m.n + 1}
 	}
 }
 
-// Complete adds to a summary of the same run what the training came to.
+// Complete adds the training results to a summary of the same run.
 func (t *Training) Complete(sum *Summary) {
 	for i := range sum.Rounds {
 		r := &sum.Rounds[i]
@@ -136,8 +136,8 @@ func (t *Training) Complete(sum *Summary) {
 	sum.LayerErrors = t.layers(sum.Rounds)
 }
 
-// nothing returns the workers of which every contribution was zeros, though they had done
-// inner steps: their trainers have handed no parameters over.
+// nothing returns the workers whose contributions were all zeros, though they
+// had done inner steps: their trainers have returned no parameters.
 func (t *Training) nothing() (ids []policy.ID) {
 	gave := map[policy.ID]bool{}
 	for of, c := range t.contributions {
@@ -154,8 +154,8 @@ func (t *Training) nothing() (ids []policy.ID) {
 	return ids
 }
 
-// layers are the means of the layers' quantisation errors over the rounds of which
-// they are known, in the order of the layers.
+// layers are the means of the layers' quantisation errors over the rounds in
+// which they are known, in the order of the layers.
 func (t *Training) layers(rounds []Round) (all []LayerError) {
 	var known []int // rounds, for each layer
 	for _, r := range rounds {
@@ -180,18 +180,18 @@ func (t *Training) layers(rounds []Round) (all []LayerError) {
 	return all
 }
 
-// maxLoss is beyond any loss of a model that learns, and bounds what a damaged
-// record can ask for.
+// maxLoss is above any loss of a model that learns. It limits the work that a
+// damaged record can cause.
 const maxLoss = 1000
 
-// perNat is how many losses TimeToLoss has for each nat.
+// perNat is the number of TimeToLoss entries per nat.
 const perNat = 10
 
-// timesTo returns when each tenth of a nat was reached, from that of the
-// first round on.
+// timesTo returns the time at which each tenth of a nat was reached, from the
+// loss of the first round on.
 func timesTo(rounds []Round) []TimeToLoss {
 	times := []TimeToLoss{}
-	var next int // the multiple to be reached
+	var next int // the next multiple to be reached
 	for _, r := range rounds {
 		if r.Loss == nil || r.Loss.Validation == nil {
 			continue

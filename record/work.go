@@ -7,59 +7,60 @@ import (
 	"testbed/policy"
 )
 
-// Work is what became of the inner steps of a run, and how well those who were
-// left out or evicted had been chosen. Who was slow is what the scenario made so
-// (Setup.Slow); who was cut off, dead, joining or on a changed link is
-// excused.
+// Work reports what became of the inner steps of a run, and how well the policy
+// chose the workers that it left out or evicted. Setup.Slow determines who was
+// slow: the scenario made them slow. Workers that were cut off, dead, joining
+// or on a changed link are excused.
 type Work struct {
-	// StepsDone are the inner steps that workers completed. The result of StepsLost
-	// is in no outer step and will not be, that of StepsOpen was still to come at
-	// the end of the run; all others were contributed.
+	// StepsDone are the inner steps that workers completed. The result of
+	// StepsLost is in no outer step and will not be. The result of StepsOpen was
+	// still to come at the end of the run. All others were contributed.
 	StepsDone int `json:"steps_done"`
 	StepsLost int `json:"steps_lost"`
 	StepsOpen int `json:"steps_open"`
-	// Lost is the share of the contributions that all workers of the scenario could
-	// have made to the outer steps, and no outer step has: whether their steps were
-	// thrown away, cut short, or never done because the worker had been evicted.
+	// Lost is the share of possible contributions, of all workers of the scenario
+	// to all outer steps, that no outer step has. Their steps were discarded, cut
+	// short, or never done because the worker had been evicted.
 	Lost float64 `json:"lost"`
-	// Contributions are the rounds that each worker contributed to, and Classes
-	// what share that is of those of its class.
+	// Contributions counts the rounds that each worker contributed to. Classes has
+	// the share of possible contributions by class.
 	Contributions map[policy.ID]int `json:"contributions"`
 	Classes       []ClassWork       `json:"classes,omitempty"`
-	// LeftOut is how often a worker was left out of a round as late:
-	// FalseSidelined times one that was neither slow nor excused, Excused times one
-	// that was excused and not slow.
+	// LeftOut is how often a worker was left out of a round as late.
+	// FalseSidelined counts those that were neither slow nor excused, Excused
+	// those that were excused and not slow.
 	LeftOut        int `json:"left_out"`
 	FalseSidelined int `json:"false_sidelined"`
 	Excused        int `json:"excused"`
 	// Slow is how often a slow worker could have been left out: at the close of a
-	// round that had a deadline, or left somebody out. Missed times it was not.
+	// round that had a deadline, or that left a worker out. Missed is how often it
+	// was not left out.
 	Slow   int `json:"slow"`
 	Missed int `json:"missed"`
-	// Precision is the share of the slow among those left out without an excuse,
-	// Recall the share of those left out among the slow; nil where there was
-	// nobody.
+	// Precision is the share of slow workers among those left out without an
+	// excuse. Recall is the share of those left out among the slow. Each is nil if
+	// its denominator is 0.
 	Precision *float64 `json:"precision"`
 	Recall    *float64 `json:"recall"`
-	// FalseEvicted is how many were evicted that had not left and had been neither
-	// slow nor excused since they last contributed.
+	// FalseEvicted is the number of evicted workers that had not left and had been
+	// neither slow nor excused since they last contributed.
 	FalseEvicted int `json:"false_evicted"`
-	// Unasked are those of them that were taken for dead, each with the rule.
+	// Unasked lists the FalseEvicted that were taken for dead, each with its rule.
 	Unasked []string `json:"-"`
 }
 
-// ClassWork is how much of the work of a class was heard.
+// ClassWork is how much of the work of a class was contributed.
 type ClassWork struct {
 	Name string `json:"name"`
-	// Rounds are the outer steps that were taken while a worker of the class was
-	// there, evicted or not, summed over the workers; Heard those of them that have
-	// its contribution.
+	// Rounds is the number of outer steps taken while a worker of the class was
+	// there, evicted or not, summed over the workers. Heard is the number of these
+	// that include its contribution.
 	Rounds int     `json:"rounds"`
 	Heard  int     `json:"heard"`
 	Share  float64 `json:"share"`
 }
 
-// Judge has Precision and Recall follow from the counts.
+// Judge computes Precision and Recall from the counts.
 func (w *Work) Judge() {
 	share := func(part, of int) *float64 {
 		if of == 0 {
@@ -71,15 +72,15 @@ func (w *Work) Judge() {
 	w.Precision, w.Recall = share(accused-w.FalseSidelined, accused), share(w.Slow-w.Missed, w.Slow)
 }
 
-// accounting follows what becomes of a run's inner steps.
+// accounting follows a run's inner steps to their outcome.
 type accounting struct {
 	setup    *Setup
 	run      *Tracker
 	places   map[policy.ID]int // in Setup.Workers
-	workers  []workerAccount   // by their place
+	workers  []workerAccount   // by their place in Setup.Workers
 	round    int               // that is running
 	outcomes []outcome
-	closed   judgement // of the running round, which may close again
+	closed   judgement // judgement of the running round, which may close again
 	done     int
 	lost     int
 	evicted  int // healthy ones
@@ -87,27 +88,27 @@ type accounting struct {
 	judged   judgement
 }
 
-// workerAccount is what the accounting has on one worker.
+// workerAccount is the account of one worker.
 type workerAccount struct {
 	joining bool // has joined late and has not taken part yet
-	// It has been there since the round since, and before for past rounds.
+	// It has been there since the round since; before counts its earlier rounds.
 	there       bool
 	since, past int
-	// Inner steps done in a round, and those of whole rounds before that came too
-	// late for them and wait for the next contribution.
+	// Inner steps done in a round. carried counts those of whole earlier rounds
+	// that came too late and wait for the next contribution.
 	round, steps, carried int
-	ahead                 int // where rounds overlap: steps done in the round after
+	ahead                 int // with overlapping rounds: steps done in the round after
 	last, contributions   int // the last round that it contributed to; how many
-	slow, excused         int // the last round in which it was
+	slow, excused         int // the last round in which it was slow, or excused
 	begun                 int // the last round in which it began a step
 	slowly                bool
-	cause                 bool // was slow or excused when it was left out since its last contribution
-	links                 int  // of its own that have changed
+	cause                 bool // since its last contribution it was slow or excused when it was left out
+	links                 int  // number of its own links that have changed
 	state                 *Worker
-	group                 []*workerAccount // the other ranks of its replica group, whose fate it shares
+	group                 []*workerAccount // the other ranks of its replica group, which succeed or fail with it
 }
 
-// outcome is an outer step: who contributed to it, and how many inner steps.
+// outcome is an outer step: its contributors, and their numbers of inner steps.
 type outcome struct {
 	round, steps int
 	ids          []policy.ID
@@ -131,8 +132,8 @@ func newAccounting(s *Setup, run *Tracker) accounting {
 	return a
 }
 
-// of returns the account of a worker; that of one that the run does not have is thrown
-// away.
+// of returns the account of a worker. For a worker that the run does not have,
+// it returns an account that is thrown away.
 func (a *accounting) of(id policy.ID) (w *workerAccount, place int) {
 	if i := int(id); i >= 0 && i < len(a.workers) && a.setup.Workers[i] == id { // the usual case, and quick
 		return &a.workers[i], i
@@ -143,7 +144,8 @@ func (a *accounting) of(id policy.ID) (w *workerAccount, place int) {
 	return &workerAccount{state: new(Worker)}, -1
 }
 
-// add takes an event but for inner steps and arrivals, before the Tracker has it.
+// add takes an event, other than inner steps and arrivals, before the Tracker
+// does.
 func (a *accounting) add(e *Event) {
 	id, _ := e.Worker()
 	w, place := a.of(id)
@@ -153,7 +155,7 @@ func (a *accounting) add(e *Event) {
 		a.stay(w, true)
 		a.begin(w, place, e.T, a.round)
 	case FetchDone:
-		if a.setup.Overlap > 0 { // it begins anew
+		if a.setup.Overlap > 0 { // it begins from scratch
 			a.settle(w)
 			w.round = 0
 		}
@@ -181,7 +183,8 @@ func (a *accounting) add(e *Event) {
 	}
 }
 
-// change takes the beginning or the end of what excuses a worker, or stops it.
+// change takes the beginning or the end of a condition that excuses a worker,
+// or stops it.
 func (a *accounting) change(e *Event, c Change) {
 	w, place := a.of(c.ID)
 	switch c.Condition {
@@ -195,8 +198,8 @@ func (a *accounting) change(e *Event, c Change) {
 	}
 }
 
-// step takes an inner step. The report of a worker may come after the outer step that
-// has it.
+// step counts an inner step. The report of a worker may come after the outer
+// step that includes the inner step.
 func (a *accounting) step(id policy.ID, e *Event) {
 	w, place := a.of(id)
 	a.done++
@@ -211,7 +214,7 @@ func (a *accounting) step(id policy.ID, e *Event) {
 			w.round = e.Round
 		}
 		w.steps++
-	case e.Round < w.last || w.joining: // a process that came after that round began where all did
+	case e.Round < w.last || w.joining: // a process that came after the beginning of the round
 		a.lost++
 	case len(a.outcomes) > 0 && a.outcomes[len(a.outcomes)-1].round == e.Round:
 		a.outcomes[len(a.outcomes)-1].steps++
@@ -232,8 +235,8 @@ func (a *accounting) settle(w *workerAccount) {
 	w.steps, w.ahead = 0, 0
 }
 
-// late reports whether the open steps are a contribution that came too late and is
-// added to the next one, with whatever weight.
+// late reports whether the open steps are a late contribution that is added to
+// the next one, with whatever weight.
 func (a *accounting) late(w *workerAccount) bool {
 	return a.setup.StalenessWeight > 0 && w.steps == a.setup.InnerSteps
 }
@@ -244,7 +247,7 @@ func (a *accounting) drop(w *workerAccount) {
 	w.steps, w.carried, w.ahead = 0, 0, 0
 }
 
-// begin notes that a worker begins an inner step, and whether slowly.
+// begin notes that a worker begins an inner step, and whether it is slow then.
 func (a *accounting) begin(w *workerAccount, place int, at policy.Time, round int) {
 	w.begun, w.slowly = round, place >= 0 && a.setup.Slow != nil && a.setup.Slow(place, at)
 	if w.slowly {
@@ -252,8 +255,8 @@ func (a *accounting) begin(w *workerAccount, place int, at policy.Time, round in
 	}
 }
 
-// isSlow reports whether a worker, or one of its group, is slow in the running round: it
-// began a step of it slowly, or is still at one that it began so.
+// isSlow reports whether a worker, or one of its group, is slow in the running
+// round: it began a step of the round while slow, or is still at such a step.
 func (a *accounting) isSlow(w *workerAccount) bool {
 	slow := func(w *workerAccount) bool { return w.slow == a.round || w.begun < a.round && w.slowly }
 	return slow(w) || slices.ContainsFunc(w.group, slow)
@@ -266,7 +269,7 @@ func (a *accounting) isExcused(w *workerAccount) bool {
 	return excused(w) || slices.ContainsFunc(w.group, excused)
 }
 
-// stay keeps for how long a worker is there.
+// stay counts the rounds for which a worker is there.
 func (a *accounting) stay(w *workerAccount, there bool) {
 	switch {
 	case there && !w.there:
@@ -307,8 +310,8 @@ func (a *accounting) outerStep(e *Event) {
 	a.closed = judgement{}
 }
 
-// close judges who is left out of a round. A round that closes again is judged
-// by its last close.
+// close judges the workers left out of a round. A round that closes again is
+// judged by its last close.
 func (a *accounting) close(e *Event) {
 	j := judgement{round: e.Round}
 	decides := len(e.Missing) > 0 || e.Reason != nil && e.Reason.Deadline != nil

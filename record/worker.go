@@ -6,8 +6,8 @@ import (
 	"testbed/policy"
 )
 
-// Entries of a summary call a worker id. In JSON they have its number as worker, too: the
-// name that it has in the results of all commands.
+// Entries of a summary call a worker id. In JSON they also have its number as
+// worker, the name used in the results of all commands.
 
 func (m Membership) MarshalJSON() ([]byte, error) {
 	type entry Membership

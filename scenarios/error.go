@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// Error says what is wrong with a scenario: where, which field, and the mend.
+// Error reports a problem of a scenario: where it is, in which field, and how
+// to fix it.
 type Error struct {
-	File    string // empty: what was asked for is in no file
+	File    string // empty: the problem is in no file
 	Line    int    // 0: the file as a whole
 	Field   string // path such as workers[2].id; empty: the file as a whole
-	Problem string // what is wrong and how to mend it
+	Problem string // what is wrong and how to fix it
 	// More are further problems of the file, in the order of its lines.
 	More []*Error
 
-	spoils string // the field of which nothing can be said because of it
+	spoils string // the field that cannot be checked because of it
 }
 
 // Error has a line for each problem.

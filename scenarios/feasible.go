@@ -10,13 +10,13 @@ import (
 	"testbed/shaping"
 )
 
-// shortest is the least share of its codes that entropy coding is taken to leave of a
-// vector. It leaves more of all that is trained.
+// shortest is the least share of its codes that entropy coding is assumed to
+// leave of a vector. For trained vectors it leaves more.
 const shortest = 0.25
 
-// CheckTime returns an *Error if the links cannot carry the run's rounds before its horizon,
-// whatever its workers do. The scenario is resolved with its plan. Changes of links are left
-// out, which may make them faster.
+// CheckTime returns an *Error if the links cannot carry the run's rounds before
+// its horizon, even with infinitely fast workers. The scenario is resolved with
+// its plan. Changes of links, which may make them faster, are ignored.
 func (s *Scenario) CheckTime(r *resolved.Scenario) error {
 	if len(s.Real.Injects) > 0 {
 		return nil
@@ -31,7 +31,7 @@ func (s *Scenario) CheckTime(r *resolved.Scenario) error {
 		s.Horizon, has.Round(time.Millisecond), s.TargetOuterSteps-s.firstStep(), needed.Round(time.Millisecond), why)}
 }
 
-// firstStep is how many outer steps the state that the run begins with has.
+// firstStep is the number of outer steps in the state that the run begins with.
 func (s *Scenario) firstStep() (most int) {
 	for _, w := range s.Workers {
 		most = max(most, w.InitialStep)
@@ -39,9 +39,9 @@ func (s *Scenario) firstStep() (most int) {
 	return most
 }
 
-// leastRound is less than any round can take on the links, and what takes that time: the
-// coordinator hears of arrivals and of the outcome, so that a round trip to the nearest
-// worker lies between; and the two best workers exchange their vectors.
+// leastRound is a lower bound of the time of a round on the links, and its
+// cause. The coordinator receives arrivals and the outcome, so there is a round
+// trip to the nearest worker. And the two best workers exchange their vectors.
 func (s *Scenario) leastRound(r *resolved.Scenario) (time.Duration, string) {
 	plan := r.Plan
 	hub := plan.Index(policy.CoordinatorNode)
@@ -83,13 +83,14 @@ func (s *Scenario) leastRound(r *resolved.Scenario) (time.Duration, string) {
 
 // between is the least delay from a node to another one.
 func between(plan *shaping.Plan, from, to int) time.Duration {
-	if p := plan.Paths[from][to]; p.Reorder == 0 { // what overtakes is not delayed
+	if p := plan.Paths[from][to]; p.Reorder == 0 { // packets that overtake others are not delayed
 		return time.Duration(p.Fastest())
 	}
 	return 0
 }
 
-// slowest is the lowest rate on the way, in bits a second; 0: none is limited.
+// slowest is the lowest rate on the way, in bits a second; 0: all are
+// unlimited.
 func slowest(plan *shaping.Plan, from, to int) (least shaping.Rate) {
 	for _, rate := range []shaping.Rate{plan.Nodes[from].RateUp, plan.Paths[from][to].Rate, plan.Nodes[to].RateDown} {
 		if rate > 0 && (least == 0 || rate < least) {

@@ -12,13 +12,13 @@ import (
 	"testbed/record"
 )
 
-// ignoring is a field that worlds ignore, with all that is below it. One that begins
-// with a dot is any property of a link of that name.
+// ignoring is a field that worlds ignore, with everything below it. A name that
+// begins with a dot is any property of a link with that name.
 type ignoring struct {
 	field  string
 	worlds []string
 	why    string
-	trains bool // it counts where the simulator trains
+	trains bool // the simulator uses it if it trains
 }
 
 var (
@@ -67,8 +67,9 @@ var ignored = []ignoring{
 	{"train.outer.correction", simulated, "nothing is trained without --train", true},
 }
 
-// Ignored lists the fields that the scenario gives and a world ignores: record.Sim,
-// record.SimLinks or record.Real. trained says that the simulator trains.
+// Ignored lists the fields that the scenario gives and a world ignores:
+// record.Sim, record.SimLinks or record.Real. trained reports that the
+// simulator trains.
 func (s *Scenario) Ignored(world string, trained bool) []record.Ignored {
 	var all []record.Ignored
 	given := s.given()
@@ -95,8 +96,8 @@ func (s *Scenario) Ignored(world string, trained bool) []record.Ignored {
 	return all
 }
 
-// given are the paths of the fields that some world ignores and the scenario gives: their
-// values are not those that they have otherwise.
+// given are the paths of the fields that some world ignores and the scenario
+// gives: fields whose values differ from the defaults.
 func (s *Scenario) given() []string {
 	type part struct {
 		Real  Real           `json:"real"`
@@ -147,7 +148,7 @@ func (s *Scenario) given() []string {
 	return paths
 }
 
-// flatten takes a tree of JSON apart into its leaves by their paths.
+// flatten lists the leaves of a tree of JSON by their paths.
 func flatten(all map[string]any, path string, tree any) {
 	switch tree := tree.(type) {
 	case map[string]any:
@@ -163,8 +164,9 @@ func flatten(all map[string]any, path string, tree any) {
 	}
 }
 
-// WriteIgnored writes for a person what a world ignores, in a line that begins with title;
-// not the fields that every scenario has to give, unless all is set.
+// WriteIgnored writes, in words, the fields that a world ignores, in a line
+// that begins with title. It skips the fields that every scenario has to give,
+// unless all is set.
 func WriteIgnored(out io.Writer, title string, list []record.Ignored, all bool) {
 	var reasons []string
 	fields := map[string][]string{}

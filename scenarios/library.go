@@ -56,8 +56,9 @@ type Source struct {
 // Parse reads and validates the scenario, and the files that it names.
 func (s Source) Parse() (*Scenario, error) { return parse(s.File, s.Text, s.dir) }
 
-// Stdin names the scenario that is read from standard input, once for a process. Files
-// that it names are looked up in the current directory.
+// Stdin names the scenario that is read from standard input, once for a
+// process. Files that the scenario names are looked up in the current
+// directory.
 const Stdin = "-"
 
 var stdin = sync.OnceValues(func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, maxFileBytes+1)) })

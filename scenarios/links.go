@@ -14,7 +14,7 @@ import (
 	"testbed/shaping"
 )
 
-// validateLinkInjects looks at each inject by itself, and reads its trace.
+// validateLinkInjects checks each inject by itself, and reads its trace.
 func (p *parser) validateLinkInjects(s *Scenario) {
 	for i := range s.Real.Injects {
 		in := &s.Real.Injects[i]
@@ -30,20 +30,20 @@ func (p *parser) validateLinkInjects(s *Scenario) {
 	}
 }
 
-// validateLinkFaults looks at what injects make of the plan.
+// validateLinkFaults checks the plan as injects change it.
 func (p *parser) validateLinkFaults(s *Scenario, plan *shaping.Plan) error {
 	for i := range s.Real.Injects {
 		if err := p.compose(s, plan, []int{i}, 0); err != nil {
 			return err
 		}
 	}
-	// Cuts, refusals and traces make sense beside anything, so that a look at
-	// the ends of injects is enough.
+	// Cuts, refusals and traces are valid in any combination, so checking the ends
+	// of injects is enough.
 	for _, in := range s.Real.Injects {
 		for _, t := range append([]policy.Time{in.At}, deref(in.Until)...) {
 			active := s.Faults().Active(s.RealDuration(t))
 			if len(active) < 2 {
-				continue // each by itself makes sense
+				continue // each by itself is valid
 			}
 			if err := p.compose(s, plan, active, s.RealDuration(t)); err != nil {
 				return err
@@ -60,7 +60,8 @@ func deref(t *policy.Time) []policy.Time {
 	return []policy.Time{*t}
 }
 
-// compose lays injects over the plan at a time, or each at its beginning.
+// compose applies the injects that hold at a time to the plan, or each at its
+// beginning.
 func (p *parser) compose(s *Scenario, plan *shaping.Plan, injects []int, at time.Duration) error {
 	var faults []shaping.Fault
 	var owner []int // of each fault
@@ -88,8 +89,8 @@ func (p *parser) compose(s *Scenario, plan *shaping.Plan, injects []int, at time
 	return p.fail(fmt.Sprintf("real.injects[%d].%s", owner[k], field), bad.Problem)
 }
 
-// leastFlap is the least time that a flap has each state. Changing a network
-// takes milliseconds.
+// leastFlap is the least time for which a flap keeps each state. Changing a
+// network takes milliseconds.
 const leastFlap = 20 * time.Millisecond
 
 func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInject) error {
@@ -160,7 +161,7 @@ func (s *Scenario) Rescale(scale float64) error {
 	return nil
 }
 
-// validateTarget looks at what an inject happens to, and at its properties.
+// validateTarget checks the target of an inject, and its properties.
 func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) error {
 	access, properties := !reflect.ValueOf(in.Access).IsZero(), !reflect.ValueOf(in.Path).IsZero()
 	oneWay := in.From != "" || in.To != ""

@@ -5,29 +5,31 @@ import (
 	"math"
 )
 
-// MachineLoad is what reductions ask of a machine, and what it carries.
+// MachineLoad compares the traffic of reductions with the traffic that a
+// machine can carry.
 type MachineLoad struct {
-	// Planned is what all workers together send while they reduce at the rate of
-	// their slowest link, in bit/s as links count them and not dilated. It is 0
-	// where no link has a rate: then the machine sets the pace.
+	// Planned is the traffic that all workers together send while they reduce at
+	// the rate of their slowest link, in bit/s as links count them and not
+	// dilated. It is 0 if no link has a rate: then the machine sets the pace.
 	Planned float64 `json:"planned_bit_per_s"`
-	// Carried is what this machine carried of a reduction on links without rates.
+	// Carried is the traffic that this machine carried in a reduction on links
+	// without rates.
 	Carried float64 `json:"carried_bit_per_s"`
-	// Dilation is the least real.dilation with which that is enough, 1 if none is
-	// needed.
+	// Dilation is the least sufficient real.dilation, 1 if none is needed.
 	Dilation float64 `json:"least_dilation"`
 }
 
-// loaded is the share of what a machine carries at most that leaves it the time
-// to be punctual.
+// loaded is the highest share of a machine's capacity that leaves it time to be
+// punctual.
 const loaded = 0.7
 
-// NewMachineLoad compares what is planned with what was carried.
+// NewMachineLoad compares planned and carried traffic.
 func NewMachineLoad(plannedBits, carried float64) *MachineLoad {
 	return &MachineLoad{plannedBits, carried, max(1, roundUp(plannedBits/(loaded*carried)))}
 }
 
-// roundUp rounds up to two digits: what a machine carries is not known better.
+// roundUp rounds up to two digits: a machine's capacity is not known more
+// precisely.
 func roundUp(x float64) float64 {
 	if x <= 1 {
 		return 1
@@ -36,7 +38,7 @@ func roundUp(x float64) float64 {
 	return math.Ceil(x/unit-1e-9) * unit
 }
 
-// Words say what that means for a scenario with this dilation.
+// Words explain the load for a scenario with this dilation.
 func (l *MachineLoad) Words(dilation float64) string {
 	text := fmt.Sprintf("this machine carried %s of a reduction on links without rates", bits(l.Carried))
 	if l.Planned == 0 {

@@ -12,8 +12,8 @@ import (
 // maxTraceBytes bounds the file of a trace.
 const maxTraceBytes = 256 << 20
 
-// named reads a file that a field of the scenario names, a trace or whatever else
-// it is, and keeps its text with the scenario.
+// named reads a file that a field of the scenario names, such as a trace, and
+// keeps its text with the scenario.
 func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	if !fs.ValidPath(name) || name == "." {
 		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the %s there, and write its path from there, with slashes", name, what))
@@ -30,7 +30,7 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	var text []byte
 	dir := p.dir
 	info, err := fs.Stat(dir, name)
-	if errors.Is(err, fs.ErrNotExist) { // the library's are there for every scenario
+	if errors.Is(err, fs.ErrNotExist) { // every scenario may name the library's files
 		if _, other := fs.Stat(files, "library/"+name); other == nil {
 			if dir, err = fs.Sub(files, "library"); err == nil {
 				info, err = fs.Stat(dir, name)
@@ -53,7 +53,8 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	return text, nil
 }
 
-// inNamed makes an error about a line of a file that a field of the scenario names.
+// inNamed returns an error about a line of a file that a field of the scenario
+// names.
 func (p *parser) inNamed(field, name string, line int, problem string) error {
 	return &Error{spoils: field, File: path.Join(path.Dir(filepath.ToSlash(p.file)), name), Line: line, Problem: problem}
 }

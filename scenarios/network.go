@@ -19,27 +19,27 @@ import (
 	"testbed/train/work"
 )
 
-// Network is what WriteNetwork writes, as JSON has it: what a run of a scenario
-// would install.
+// Network is the JSON form of WriteNetwork's output: the network that a run of
+// a scenario would install.
 type Network struct {
 	*shaping.Plan
-	// Ring is the order of the ring of all workers, nil where it is that of the
-	// ids.
+	// Ring is the order of the ring of all workers, nil if they are in order of
+	// their ids.
 	Ring    *ringorder.Ring     `json:"ring,omitempty"`
 	Injects []faults.LinkInject `json:"injects,omitempty"`
 	Work    *work.Spec          `json:"work,omitempty"`
-	// Ignored are the fields that worlds ignore, by world: sim, sim_links and real.
+	// Ignored are the fields that each world ignores: sim, sim_links and real.
 	Ignored map[string][]record.Ignored `json:"ignored,omitempty"`
 	// Load is nil if it was not measured.
 	Load *MachineLoad `json:"load,omitempty"`
-	// Hosts are the names of the nodes on each host, nil where there is one.
+	// Hosts are the names of the nodes on each host, nil if there is one host.
 	Hosts [][]string `json:"hosts,omitempty"`
-	// HostTraffic is what reductions send between hosts at the most, in bit/s from
-	// row to column.
+	// HostTraffic is the most traffic that reductions send between hosts, in bit/s
+	// from row to column.
 	HostTraffic [][]float64 `json:"host_traffic_bits_per_s,omitempty"`
 }
 
-// NewNetwork is the network of a scenario with this plan. It fails where the ring
+// NewNetwork is the network of a scenario with this plan. It fails if the ring
 // cannot be ordered.
 func NewNetwork(s *Scenario, plan *shaping.Plan) (*Network, error) {
 	ring, err := s.Ways(plan).OfAll()
@@ -56,9 +56,9 @@ func NewNetwork(s *Scenario, plan *shaping.Plan) (*Network, error) {
 // maxMatrix is the number of nodes up to which the matrix of paths is shown.
 const maxMatrix = 12
 
-// WriteNetwork writes for a person the network of a scenario, what its workers do
-// and what happens to its links. Paths are shown as a matrix where that fits on a
-// screen.
+// WriteNetwork writes, in words, the network of a scenario, its workers'
+// durations and the changes of its links. Paths are shown as a matrix if it
+// fits on a screen.
 func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v", s.Name, len(plan.Nodes), s.RealDuration(1000))
 	if x := s.Slowdown(); x > 1 {
@@ -107,8 +107,8 @@ func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	return writeRest(out, s, plan)
 }
 
-// installedQueue is a node's queue, with what is installed where that is longer than what
-// was asked for: a batch of a sender has to fit.
+// installedQueue is a node's queue. If the installed queue is longer than the
+// requested one, because a batch of a sender has to fit, it has both.
 func installedQueue(n shaping.NodePlan) string {
 	text := n.Queue.String()
 	if n.Queue.Bytes != 0 {
@@ -126,7 +126,8 @@ func installedQueue(n shaping.NodePlan) string {
 	return text
 }
 
-// writeRegions shows who reduces with whom, where that is not always everybody.
+// writeRegions shows which workers reduce together, if that is not always all
+// of them.
 func writeRegions(out io.Writer, s *Scenario) {
 	rule := s.Grouping()
 	if rule == nil {
@@ -153,7 +154,7 @@ func writeRegions(out io.Writer, s *Scenario) {
 	fmt.Fprintln(out)
 }
 
-// writeRest shows the order of the ring, and what happens to links.
+// writeRest shows the order of the ring, and the changes of links.
 func writeRest(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	ring, err := s.Ways(plan).OfAll()
 	if err != nil {
@@ -181,7 +182,7 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 	fmt.Fprintf(out, "  longest way of a chunk %v, in the order of the ids %v\n", way(r.Latency), way(r.NaiveLatency))
 }
 
-// printLinkInjects shows what happens to links, in real time.
+// printLinkInjects shows the changes of links, in real time.
 func printLinkInjects(out io.Writer, s *Scenario) error {
 	if len(s.Real.Injects) == 0 {
 		return nil
@@ -208,7 +209,7 @@ func printLinkInjects(out io.Writer, s *Scenario) error {
 	return w.Flush()
 }
 
-// properties writes what a Link gives as it may stand in a scenario.
+// properties writes the properties that a Link gives as in a scenario.
 func properties(in faults.LinkInject) string {
 	text, err := json.Marshal(struct {
 		shaping.Access

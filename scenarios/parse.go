@@ -25,9 +25,9 @@ import (
 // maxFileBytes bounds a scenario file.
 const maxFileBytes = 4 << 20
 
-// Parse reads and validates a scenario. The file name is used in errors and
-// for the scenario's name. Every error is an *Error. The scenario may not name
-// other files; Load reads these too.
+// Parse reads and validates a scenario. The file name is used in errors and for
+// the scenario's name. Every error is an *Error. The scenario may not name
+// other files; Load reads those too.
 func Parse(file string, data []byte) (*Scenario, error) { return parse(file, data, nil) }
 
 // parse reads a scenario, and the files that it names from dir.
@@ -76,8 +76,8 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 	return s, nil
 }
 
-// document reads the one document that a file of this kind holds. The hint says
-// what to do if it is empty.
+// document reads the single document of a file of this kind. The hint says what
+// to do if the file is empty.
 func (p *parser) document(data []byte, kind, hint string) error {
 	if len(data) > maxFileBytes {
 		return p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
@@ -112,8 +112,8 @@ func (p *parser) document(data []byte, kind, hint string) error {
 	return nil
 }
 
-// fill decodes the document into the struct that v points to. What it lacks
-// keeps its value, and so does what is noted as wrong.
+// fill decodes the document into the struct that v points to. Fields that are
+// missing, or noted as wrong, keep their values.
 func (p *parser) fill(v any) error {
 	p.shape(p.root, reflect.TypeOf(v).Elem(), "")
 	if p.wrong[p.root] { // nothing is left
@@ -124,7 +124,7 @@ func (p *parser) fill(v any) error {
 		root = p.without(root)
 	}
 	if err := root.Decode(v); err != nil {
-		if len(p.problems) > 0 { // which it may come of
+		if len(p.problems) > 0 { // the error may follow from them
 			return p.problem()
 		}
 		return p.yamlError(err)
@@ -139,13 +139,13 @@ type parser struct {
 	workers map[policy.ID]int // index by ID, as far as validated
 
 	problems []*Error
-	wrong    map[*yaml.Node]bool // those of which problems has noted something
-	copyOf   map[int]int         // which entry of workers an entry made of a range repeats
+	wrong    map[*yaml.Node]bool // nodes with a noted problem
+	copyOf   map[int]int         // the entry of workers that an entry made of a range repeats
 
 	linksValid bool // they have been validated already
 }
 
-// fail makes an error about a field, with its line looked up in the file.
+// fail returns an error about a field, with its line looked up in the file.
 func (p *parser) fail(field, problem string) error {
 	return &Error{File: p.file, Line: p.line(field), Field: field, Problem: problem}
 }
@@ -171,9 +171,9 @@ var (
 	timeType        = reflect.TypeFor[policy.Time]()
 )
 
-// shape walks the document beside the Go type that it is to fill and notes
-// unknown, repeated and missing fields and values of the wrong kind. Numbers that are
-// written with a unit become those that the field counts.
+// shape walks the document along the Go type that it is to fill and notes
+// unknown, repeated and missing fields and values of the wrong kind. Numbers
+// with a unit are converted to the field's unit.
 func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) {
 	if p.wrong[n] || len(p.problems) > mostProblems {
 		return
@@ -313,7 +313,7 @@ func (p *parser) table(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// at notes what is wrong with a node, which is not read then.
+// at notes a problem of a node, which is then not read.
 func (p *parser) at(n *yaml.Node, path, problem string) {
 	p.spoil(n, &Error{File: p.file, Line: n.Line, Field: path, Problem: problem})
 }
@@ -326,7 +326,7 @@ func (p *parser) spoil(n *yaml.Node, problem *Error) {
 	p.note(problem)
 }
 
-// plainKey says whether a key of an object is what it looks like.
+// plainKey reports whether a key of an object is a plain string.
 func plainKey(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Anchor == "" && key.Style&yaml.TaggedStyle == 0 && key.Tag != "!!merge"
 }
@@ -335,7 +335,7 @@ var digits = regexp.MustCompile(`^[-+]?[0-9]+$`)
 
 // scalar says what is wrong with a single value of a basic type, if anything.
 // It is stricter than the YAML library, which would cut 1.5 down to 1 and read
-// 010 as eight, whole number or not.
+// 010 as eight.
 func scalar(n *yaml.Node, t reflect.Type) string {
 	whole := t.Kind() != reflect.Float64 && t.Kind() != reflect.String && t.Kind() != reflect.Bool
 	switch {
@@ -360,8 +360,8 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	return fmt.Sprintf("%q is not a %s", n.Value, fields.Kind(t))
 }
 
-// line looks up the line of a field path such as injects[0].id. A field that
-// is not in the file has the line of the closest one around it.
+// line looks up the line of a field path such as injects[0].id. A field that is
+// not in the file has the line of the closest field around it.
 func (p *parser) line(path string) int {
 	n := p.root
 	if n == nil {

@@ -19,12 +19,12 @@ import (
 	"testbed/scenarios/faults"
 )
 
-// Policies are the parameters of the policies, and what holds under any of them.
+// Policies are the parameters of the policies, and the settings that hold under
+// any policy.
 type Policies struct {
-	// Parameters are those of the policies by name: of the two that are compared
-	// if nothing else is said, and of those that the file has a section for. Any
-	// other has its defaults. They are shared between copies of a scenario, and
-	// not changed.
+	// Parameters are the policies' parameters, by policy name: for the two default
+	// policies, and for those with a section in the file. Any other policy has its
+	// defaults. Copies of a scenario share them and do not change them.
 	Parameters map[string]policy.Policy `yaml:"-" json:"-"`
 	// When a late joiner begins to contribute. `running`: it begins the running round at
 	// once. `next`: it begins with the next round. `zeros`: it contributes zeros to the
@@ -44,16 +44,17 @@ type Policies struct {
 	StalenessWeight float64 `yaml:"staleness_weight" json:"staleness_weight,omitempty"`
 }
 
-// Names of the policies that are compared if nothing else is said.
+// Names of the policies that are compared by default.
 const (
 	Baseline  = "baseline"
 	Straggler = "straggler"
 )
 
-// PolicyNames lists these two in the order in which they are shown.
+// PolicyNames lists the default policies in the order in which they are shown.
 var PolicyNames = []string{Baseline, Straggler}
 
-// DefaultPolicies returns the policies of a scenario that says nothing of them.
+// DefaultPolicies returns the policies of a scenario without the section
+// policy.
 func DefaultPolicies() Policies {
 	p := Policies{Parameters: map[string]policy.Policy{}}
 	for _, name := range PolicyNames {
@@ -67,8 +68,8 @@ var (
 	parametersField = func() []int { f, _ := policiesType.FieldByName("Parameters"); return f.Index }()
 )
 
-// parametersType returns the type of the section of a policy, which is a field
-// of Policies as far as a file is concerned.
+// parametersType returns the type of the section of a policy. In a file the
+// section is a field of Policies.
 func parametersType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t != policiesType {
 		return nil, false
@@ -80,8 +81,8 @@ func parametersType(t reflect.Type, name string) (reflect.Type, bool) {
 	return reflect.TypeOf(p).Elem(), true
 }
 
-// MoreNames are the names of the policies, and MoreType is the type of what one
-// takes: each may have a section of its own.
+// MoreNames are the names of the policies. MoreType is the type of a policy's
+// parameters. Each policy may have a section of its own.
 func (Policies) MoreNames() []string { return policy.Names() }
 
 func (Policies) MoreType(name string) (reflect.Type, bool) {
@@ -105,8 +106,8 @@ func (p *Policies) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// MarshalJSON writes the section as it is read: the policies' sections first, each a
-// field of a struct that is made for them.
+// MarshalJSON writes the section as it is read: first the policies' sections,
+// as fields of a struct type made for them.
 func (p Policies) MarshalJSON() ([]byte, error) {
 	var fields []reflect.StructField
 	var values []reflect.Value
@@ -128,7 +129,7 @@ func (p Policies) MarshalJSON() ([]byte, error) {
 	return json.Marshal(section.Interface())
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (p *Policies) UnmarshalJSON(text []byte) error {
 	type plain Policies
 	var sections map[string]json.RawMessage
@@ -163,11 +164,11 @@ func (p *parser) validatePolicies(all Policies) {
 	}
 }
 
-// Named returns the policy that a specification names, with the parameters of
-// the scenario and those that the specification has itself:
+// Named returns the policy of a specification, with the parameters of the
+// scenario and of the specification itself. A specification is
 // NAME[:parameter=value]…, such as straggler:k=5:quorum=0.5, or
-// program:PATH[:parameter=value]…, whose parameters are not checked: Machine does
-// that. Every error is an *Error.
+// program:PATH[:parameter=value]…. Machine, not Named, checks a program's
+// parameters. Every error is an *Error.
 func (p Policies) Named(spec string) (policy.Policy, error) {
 	var of parser
 	if program.Is(spec) {
@@ -212,7 +213,8 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 	return params, of.problem()
 }
 
-// lacks says what of the scenario is for policies that have a protocol of their own.
+// lacks reports a field of the scenario that needs a policy with a protocol of
+// its own, if the policy has none.
 func (s *Scenario) lacks(p policy.Policy, spec string) error {
 	if _, own := p.(policy.Protocol); own {
 		return nil
@@ -259,7 +261,8 @@ func (s *Scenario) lighthouses() map[policy.ID][]int {
 	return asks
 }
 
-// configuration is that of the coordinator's machine, before a policy is chosen.
+// configuration is the configuration of the coordinator's machine, before a
+// policy is chosen.
 func (s *Scenario) configuration() policy.Config {
 	cfg := policy.Config{
 		HeartbeatPeriod:        s.HeartbeatPeriod,

@@ -12,11 +12,11 @@ import (
 	"testbed/internal/errs"
 )
 
-// mostProblems is how many problems of a file an error names.
+// mostProblems is the number of problems of a file that an error lists.
 const mostProblems = 20
 
-// note keeps a problem, unless another one with the same field, with a part of it, or
-// with what it is part of, is known already: that may be where it comes from.
+// note keeps a problem, unless a problem of the same field, of a part of it, or
+// of a field around it is known already: that may be the cause.
 func (p *parser) note(err error) {
 	if err == nil || len(p.problems) > mostProblems {
 		return
@@ -33,8 +33,8 @@ func (p *parser) note(err error) {
 	}
 }
 
-// sound says whether nothing is known to be wrong with fields, what is part of them, and
-// what they are part of.
+// sound reports whether no problem is known of fields, of their parts, or of
+// fields around them.
 func (p *parser) sound(fields ...string) bool {
 	return !slices.ContainsFunc(p.problems, func(e *Error) bool {
 		if e.spoils == "" { // the file as a whole
@@ -50,7 +50,8 @@ func within(field, whole string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// original is a field of workers by the entry that the file has for it.
+// original returns the field of workers that the file has, for a field of an
+// entry made of a range.
 func (p *parser) original(field string) string {
 	var i int
 	if n, _ := fmt.Sscanf(field, "workers[%d]", &i); n == 1 {
@@ -62,7 +63,8 @@ func (p *parser) original(field string) string {
 	return field
 }
 
-// problem is the error of all that was noted, in the order of the lines, or nil.
+// problem returns the error of all noted problems, in the order of the lines,
+// or nil.
 func (p *parser) problem() error {
 	if len(p.problems) == 0 {
 		return nil
@@ -92,8 +94,8 @@ func (p *parser) noteFields(prefix string, err error) {
 	}
 }
 
-// without is a document without the values of which a problem is noted. Entries of lists
-// keep their places.
+// without returns a document without the values that have problems. Entries of
+// lists keep their places.
 func (p *parser) without(n *yaml.Node) *yaml.Node {
 	c := *n
 	c.Content = nil

@@ -13,17 +13,16 @@ import (
 	"testbed/shaping"
 )
 
-// Fields whose tag unit is one of these count a rate.
+// Fields whose tag unit is one of these are rates.
 const (
 	bytesPerMicrosecond = "B/µs"
 	megabitsPerSecond   = "Mbit/s"
 )
 
-// quantity makes the plain number of one that is written with a unit, as the field
-// counts.
+// quantity converts a number with a unit to a plain number in the field's unit.
 func (p *parser) quantity(n *yaml.Node, unit string, t reflect.Type, path string) {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
-		return // which shape judges
+		return // shape reports it
 	}
 	number, err := plainNumber(n.Value, unit, t.Kind() != reflect.Float64)
 	switch {
@@ -37,7 +36,8 @@ func (p *parser) quantity(n *yaml.Node, unit string, t reflect.Type, path string
 	}
 }
 
-// plainNumber is a quantity as a field counts it, "" if it has no unit.
+// plainNumber converts a quantity to the field's unit. It is "" if the text has
+// no unit.
 func plainNumber(text, unit string, whole bool) (string, error) {
 	bits := 0.0
 	switch unit {

@@ -18,11 +18,12 @@ var rangeOf = regexp.MustCompile(`^\s*([0-9]{1,7})(?:\s*-\s*([0-9]{1,7}))?\s*$`)
 // idsType is the type of fields that hold ids of workers.
 var idsType = reflect.TypeFor[[]policy.ID]()
 
-// expandWorkers puts an entry for each worker in the place of those entries of workers
-// that have ids: a range, several with commas in between, or a list of these.
+// expandWorkers replaces entries of workers that have ids by an entry for each
+// worker. ids is a range, several ranges with commas in between, or a list of
+// these.
 func (p *parser) expandWorkers() {
 	if p.root.Kind != yaml.MappingNode {
-		return // which shape reports
+		return // shape reports it
 	}
 	for i := 0; i+1 < len(p.root.Content); i += 2 {
 		if list := p.root.Content[i+1]; p.root.Content[i].Value == "workers" && list.Kind == yaml.SequenceNode {
@@ -37,13 +38,13 @@ func (p *parser) expandList(list *yaml.Node) {
 	var all []*yaml.Node
 	wrong := func(i int, entry, ids *yaml.Node, problem string) {
 		whole := fmt.Sprintf("workers[%d]", len(all))
-		field := fmt.Sprintf("workers[%d].ids", i) // as the file counts
+		field := fmt.Sprintf("workers[%d].ids", i) // index in the file
 		p.spoil(entry, &Error{File: p.file, Line: ids.Line, Field: field, Problem: problem, spoils: whole})
 		all = append(all, entry)
 	}
 entries:
 	for i, entry := range list.Content {
-		at := -1 // of the key
+		at := -1 // index of the key
 		for k := 0; entry.Kind == yaml.MappingNode && k+1 < len(entry.Content); k += 2 {
 			switch entry.Content[k].Value {
 			case "ids":
@@ -93,7 +94,7 @@ func hasKey(entry *yaml.Node, name string) bool {
 	return false
 }
 
-// expandIDs returns a node for each id that a value names, at most so many.
+// expandIDs returns a node for each id that a value names, at most that many.
 func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
 	const form = "write a range such as 0-999, several as 0-9,20-29, or a list of these"
 	parts := []*yaml.Node{n}
@@ -109,7 +110,7 @@ func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
 			if m == nil {
 				return nil, fmt.Sprintf("%q is no range of ids; %s", text, form)
 			}
-			first, _ := strconv.Atoi(m[1]) // it has digits, and few
+			first, _ := strconv.Atoi(m[1]) // it has few digits
 			last := first
 			if m[2] != "" {
 				last, _ = strconv.Atoi(m[2])
@@ -128,7 +129,7 @@ func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
 	return ids, ""
 }
 
-// expandRanges makes the list of ids of a list that is written with ranges.
+// expandRanges replaces ranges in a list by their ids.
 func expandRanges(n *yaml.Node) (problem string) {
 	written := n.Kind == yaml.ScalarNode && n.Tag != "!!null"
 	for _, part := range n.Content {
@@ -144,8 +145,8 @@ func expandRanges(n *yaml.Node) (problem string) {
 	return problem
 }
 
-// inRanges are the workers with one entry for all that follow one another and differ in
-// their id alone.
+// inRanges are the workers as a file lists them: consecutive workers that
+// differ in their id alone share an entry.
 func inRanges(workers []Worker) (all []any) {
 	type entry struct {
 		IDs string `json:"ids"`

@@ -7,8 +7,8 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// Resolve takes the scenario apart, for a run under a policy, which is named as in
-// Policies.Named; without a name none is chosen.
+// Resolve converts the scenario to plain values, for a run under a policy,
+// which is named as in Policies.Named. Without a name no policy is chosen.
 func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	plan, err := s.Plan()
 	if err != nil {
@@ -25,8 +25,8 @@ func (s *Scenario) Resolve(policyName string) (*resolved.Scenario, error) {
 	return r, err
 }
 
-// ResolveWithoutLinks takes the scenario apart for a run that needs no plan, on churn's
-// network or from a record: to plan the links of many workers takes time.
+// ResolveWithoutLinks is Resolve for a run that needs no plan, on churn's
+// network or from a record: planning the links of many workers takes time.
 func (s *Scenario) ResolveWithoutLinks(policyName string) (r *resolved.Scenario, err error) {
 	r = s.values()
 	if r.Policy, r.PolicyName = s.configuration(), policyName; policyName != "" {
@@ -35,10 +35,10 @@ func (s *Scenario) ResolveWithoutLinks(policyName string) (r *resolved.Scenario,
 	return r, err
 }
 
-// Setup is what summaries need to know of a run of the scenario.
+// Setup is the information that summaries need about a run of the scenario.
 func (s *Scenario) Setup() record.Setup { return s.values().Setup() }
 
-// values are those of the scenario without the links and the policy.
+// values are the scenario's plain values without the links and the policy.
 func (s *Scenario) values() *resolved.Scenario {
 	r := &resolved.Scenario{
 		Name: s.Name, Seed: s.Seed, Scale: s.Scale(),

@@ -1,9 +1,10 @@
-// Package scenarios is the scenario language: what a run is, how it is read
-// from a file, and the embedded library. It does not know who plays a scenario.
+// Package scenarios is the scenario language: the types of a scenario, its file
+// format, and the embedded library. It does not depend on the players of
+// scenarios.
 //
 // A scenario is JSON or YAML. The top level has exactly the shape of churn's
-// scenario files; what this project adds lives in the sections `policy`, `real`
-// and `work`, and in `description`.
+// scenario files; the additions of this project are in the sections `policy`,
+// `real` and `work`, and in `description`.
 package scenarios
 
 import (
@@ -162,13 +163,13 @@ func defaultMinSlack(workers int) shaping.Duration {
 const minStallTimeout = 2 * time.Second
 
 // FirstJoin returns the time at which the first workers join. They start the
-// run and hold its initial state; whoever joins later has to fetch it.
+// run and hold its initial state; later workers have to fetch it.
 func (s *Scenario) FirstJoin() policy.Time {
 	return slices.MinFunc(s.Workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
-// StallTimeout returns the real time after which a reduction stalls, whatever
-// the links.
+// StallTimeout returns the real time without progress after which a reduction
+// counts as stalled, whatever the links.
 func (s *Scenario) StallTimeout() time.Duration {
 	if t := s.Real.StallTimeout; t > 0 {
 		return time.Duration(t)
@@ -177,15 +178,16 @@ func (s *Scenario) StallTimeout() time.Duration {
 	return max(minStallTimeout, s.RealDuration(policy.Time(min(window, 1e15))))
 }
 
-// patience is the plan's, and that of what injects make of it.
+// patience is the patience of the plan, or of the plan as injects change it,
+// whichever is longer.
 func (s *Scenario) patience(plan *shaping.Plan) time.Duration {
 	longest := plan.Patience()
 	schedule := s.Faults()
 	for _, in := range s.Real.Injects {
 		if in.Op != faults.Link {
-			continue // a cut is a fault, and a trace's average carries the vector
+			continue // a cut is a fault, and a trace carries the vector at its average rate
 		}
-		if changed, err := shaping.Compose(plan, schedule.At(s.RealDuration(in.At))); err == nil { // else it is no valid scenario
+		if changed, err := shaping.Compose(plan, schedule.At(s.RealDuration(in.At))); err == nil { // otherwise the scenario is not valid
 			longest = max(longest, changed.Patience())
 		}
 	}
@@ -219,8 +221,8 @@ func (s *Scenario) WorkerNodes() (nodes []string) {
 	return nodes
 }
 
-// Groups are the groups of the links in which workers are, by number; workers
-// in none have the number -1.
+// Groups are the numbers of the workers' groups of links; -1 for workers in no
+// group.
 func (s *Scenario) Groups(workers []policy.ID) []int {
 	nodes := s.Nodes()
 	of := s.Real.Links.GroupOf(nodes)
@@ -247,7 +249,7 @@ func (s *Scenario) ScenarioTime(d time.Duration) policy.Time { return s.Scale().
 // Slowdown is the dilation, at least 1.
 func (s *Scenario) Slowdown() float64 { return s.Scale().Slowdown() }
 
-// Faults are what happens to links, and when.
+// Faults are the changes of links, with their times.
 func (s *Scenario) Faults() *faults.Schedule {
 	return &faults.Schedule{Scale: s.Scale(), Nodes: s.Nodes(), Injects: s.Injects, Links: s.Real.Injects}
 }
@@ -261,8 +263,8 @@ func (s *Scenario) Plan() (*shaping.Plan, error) {
 	return plan, err
 }
 
-// Ways are what rings are ordered by, as the scenario's plan knows it before
-// anything is measured.
+// Ways are the delays and rates by which rings are ordered, from the scenario's
+// plan, before anything is measured.
 func (s *Scenario) Ways(plan *shaping.Plan) ringorder.Ways {
 	return ringorder.Planned(s.Real.AllReduce, s.IDs(), plan)
 }

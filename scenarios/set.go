@@ -16,10 +16,10 @@ import (
 	"testbed/scenarios/internal/fields"
 )
 
-// Setting gives a field of a scenario another value. It is made by NewSetting.
+// Setting changes the value of a field of a scenario. NewSetting makes it.
 type Setting struct {
-	// Field is the path of the field as it stands in the file, such as
-	// inner_steps, policy.straggler.k, workers[3].inner_step_mean or
+	// Field is the path of the field as in the file, such as inner_steps,
+	// policy.straggler.k, workers[3].inner_step_mean or
 	// real.links.nodes.w1.rate_up. The index * means every entry of a list.
 	// workers.count is the number of workers.
 	Field string
@@ -43,9 +43,9 @@ type step struct {
 
 const every = -1
 
-// NewSetting checks the path and the kind of the value. Whether the value is
-// in range, and whether the scenario has the entries that the path names, shows
-// when the setting is made. Every error is an *Error.
+// NewSetting checks the path and the kind of the value. The value's range, and
+// whether the scenario has the entries of the path, are checked later, by With.
+// Every error is an *Error.
 func NewSetting(field, value string) (Setting, error) {
 	s := Setting{Field: field, Value: value}
 	var p parser
@@ -74,8 +74,7 @@ func NewSetting(field, value string) (Setting, error) {
 	return s, nil
 }
 
-// single reads a value that stands alone and is of this kind, and counts a unit unless
-// that is "".
+// single reads a single value of this kind, with a unit unless that is "".
 func (p *parser) single(field, value string, kind reflect.Type, unit string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.ScalarNode {
@@ -94,7 +93,8 @@ func (p *parser) single(field, value string, kind reflect.Type, unit string) (*y
 	return n, nil
 }
 
-// resolve finds the way to a field, the field's type, and the unit of its tag.
+// resolve returns the steps to a field, the field's type, and the unit of its
+// tag.
 func (p *parser) resolve(path string, parts []string) (steps []step, kind reflect.Type, unit string, err error) {
 	t := reflect.TypeFor[Scenario]()
 	unknown := func(why string) error { return p.fail(path, why+"; did you mean "+fields.Nearest(Fields(), path)+"?") }
@@ -146,9 +146,9 @@ func Fields() []string {
 	return append(fields.Paths(reflect.TypeFor[Scenario](), ""), workersCount)
 }
 
-// With returns a copy of the scenario in which the settings are made, in their
-// order but for workers.count, which comes first. The scenario itself stays as
-// it is; the copy may share memory with it. Every error is an *Error.
+// With returns a copy of the scenario with the settings applied. They apply in
+// their order, except for workers.count, which comes first. The scenario itself
+// stays as it is; the copy may share memory with it. Every error is an *Error.
 func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 	c := *s
 	p := parser{file: s.Name}
@@ -180,22 +180,23 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 			return nil, p.fail(set.Field, problem)
 		}
 	}
-	// A network takes long to check, and is mostly the one that was checked.
+	// Checking a network takes long, and mostly it is the network that was checked
+	// before.
 	p.linksValid = c.BaseLatency == s.BaseLatency && reflect.DeepEqual(c.Real, s.Real) &&
 		slices.EqualFunc(c.Workers, s.Workers, func(a, b Worker) bool { return a.ID == b.ID })
-	if c.Work != nil { // to check it is to fill it in
+	if c.Work != nil { // checking it fills it in
 		own := *c.Work
 		c.Work = &own
 	}
 	if c.Train != nil { // likewise
 		own := *c.Train
 		c.Train = &own
-		if own.Parameters() != 0 && c.Real.Parameters == s.Real.Parameters { // not given anew
+		if own.Parameters() != 0 && c.Real.Parameters == s.Real.Parameters { // no new value given
 			c.Real.Parameters = notGiven
 		}
 	}
 	p.note(p.fillParameters(&c))
-	if !p.linksValid { // to check traces is to fill them in
+	if !p.linksValid { // checking traces fills them in
 		c.Real.Injects, c.Traces = slices.Clone(c.Real.Injects), maps.Clone(c.Traces)
 	}
 	if err := p.validate(&c); err != nil {
@@ -204,8 +205,8 @@ func (s *Scenario) With(settings ...Setting) (*Scenario, error) {
 	return &c, nil
 }
 
-// crowd returns the first n workers and, where there are fewer, copies of them
-// in turn with IDs of their own.
+// crowd returns the first n workers. If there are fewer, it adds copies of them
+// in turn, with new IDs.
 func crowd(workers []Worker, n int) []Worker {
 	next := policy.ID(0)
 	for _, w := range workers {
@@ -222,8 +223,8 @@ func crowd(workers []Worker, n int) []Worker {
 	return all
 }
 
-// assign puts a value at the end of the steps. What lies on the way is copied,
-// because the scenario shares it with the one that it was made of.
+// assign puts a value at the end of the steps. It copies the values along the
+// path, because the scenario shares them with the scenario it was made from.
 func assign(v reflect.Value, steps []step, value reflect.Value) (problem string) {
 	if v.Kind() == reflect.Pointer {
 		n := reflect.New(v.Type().Elem())
@@ -282,8 +283,9 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 	}
 }
 
-// Text returns the scenario as a file that reads back as it is, if Traces lie
-// beside it. The name is that of the file, and not in it.
+// Text returns the scenario as a file that parses to the same scenario, if the
+// files of Traces are in its folder. The name is the file's and not in the
+// text.
 func (s *Scenario) Text() ([]byte, error) {
 	plain := s.Plain()
 	plain.Name = ""
@@ -300,8 +302,8 @@ func (s *Scenario) Text() ([]byte, error) {
 	return append(escaped(text), '\n'), nil
 }
 
-// escaped writes the control characters that JSON allows in its strings, and
-// YAML refuses, by their numbers.
+// escaped replaces control characters, which JSON allows in its strings and
+// YAML refuses, by escapes.
 func escaped(text []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
@@ -314,13 +316,13 @@ func escaped(text []byte) []byte {
 	return out
 }
 
-// Plain returns a copy whose JSON is a scenario's file: without what Traces
-// hold.
+// Plain returns a copy whose JSON is a scenario file: without the content of
+// Traces.
 func (s *Scenario) Plain() *Scenario {
 	plain := *s
 	plain.Real.Injects = slices.Clone(s.Real.Injects)
 	for i := range plain.Real.Injects {
-		plain.Real.Injects[i].Pace = nil // its file stays beside the scenario's
+		plain.Real.Injects[i].Pace = nil // its file stays next to the scenario's
 	}
 	if s.Work != nil {
 		own := *s.Work

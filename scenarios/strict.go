@@ -6,10 +6,10 @@ import (
 	"testbed/scenarios/internal/fields"
 )
 
-// Decode reads a YAML or JSON file that is no scenario as strictly as one: v
-// points to a struct whose yaml tags name the fields, and what the file lacks
-// keeps its value, unless the field has a tag need. Every error is an *Error.
-// With at, the caller makes one of its own about a field that was read.
+// Decode reads a YAML or JSON file that is not a scenario as strictly as one. v
+// points to a struct whose yaml tags name the fields. Fields that the file
+// lacks keep their values, unless they have a tag need. Every error is an
+// *Error. With at, the caller makes an *Error about a field that was read.
 func Decode(file string, data []byte, v any) (at func(field, problem string) error, err error) {
 	p := parser{file: file}
 	if err := p.document(data, "set of inputs", "write {} for all defaults"); err != nil {
@@ -24,8 +24,8 @@ func Decode(file string, data []byte, v any) (at func(field, problem string) err
 	return p.fail, nil
 }
 
-// Assign gives a field of the struct that v points to a value, written as in a
-// file that Decode reads. Every error is an *Error.
+// Assign sets a field of the struct that v points to; the value is written as
+// in a file for Decode. Every error is an *Error.
 func Assign(v any, field, value string) error {
 	var p parser
 	t := reflect.TypeOf(v).Elem()

@@ -1,10 +1,10 @@
 package scenarios
 
-// Topic groups scenarios of the library that ask about the same thing.
+// Topic groups scenarios of the library with the same subject.
 type Topic struct {
 	Name      string
 	Meaning   string
-	Scenarios []string // their names, in the order in which they are best read
+	Scenarios []string // their names, in a good order for reading
 }
 
 // Topics are the groups of the library; each scenario is in one.

@@ -16,14 +16,14 @@ import (
 	"testbed/train/task"
 )
 
-// How long inner steps take: as planned, whatever is computed meanwhile, or as
-// long as computing takes.
+// How long inner steps take: their planned durations, whatever is computed
+// meanwhile, or the time of computing.
 const (
-	ComputePlanned  = "planned" // if nothing is said, but of a program of the user's own
+	ComputePlanned  = "planned" // the default, except for a user's own program
 	ComputeMeasured = "measured"
 )
 
-// IDs are the workers', in their order.
+// IDs are the workers' ids, in their order.
 func (s *Scenario) IDs() []policy.ID {
 	ids := make([]policy.ID, len(s.Workers))
 	for i, w := range s.Workers {
@@ -32,12 +32,13 @@ func (s *Scenario) IDs() []policy.ID {
 	return ids
 }
 
-// Exchange is what a round exchanges of the parameters.
+// Exchange determines the part of the parameters that a round exchanges.
 func (s *Scenario) Exchange() *train.Exchange {
 	return s.Train.Exchange(s.InnerSteps, s.Real.Parameters)
 }
 
-// Grouping says who reduces with whom in which round; nil: all do in each.
+// Grouping determines which workers reduce together in which round; nil: always
+// all.
 func (s *Scenario) Grouping() *policy.Grouping {
 	if !s.Train.Apart() {
 		return nil
@@ -45,7 +46,8 @@ func (s *Scenario) Grouping() *policy.Grouping {
 	return s.Train.Rule(s.IDs(), s.Real.Links.GroupOf(s.WorkerNodes()))
 }
 
-// validateRegions looks at who reduces apart, once the links are valid.
+// validateRegions checks the groups that reduce separately, once the links are
+// valid.
 func (p *parser) validateRegions(s *Scenario) error {
 	if !s.Train.Apart() {
 		return nil
@@ -57,17 +59,17 @@ func (p *parser) validateRegions(s *Scenario) error {
 	return nil
 }
 
-// Measured says whether inner steps take as long as computing takes.
+// Measured reports whether inner steps take as long as computing takes.
 func (r *Real) Measured(t *task.Spec) bool {
 	return r.Compute == ComputeMeasured || r.Compute == "" && t.Foreign()
 }
 
-// Unasked says whether only a program of the user's own knows how many parameters
-// there are, and has not been asked.
+// Unasked reports whether the number of parameters is known only to a user's
+// own program, which has not been asked.
 func (s *Scenario) Unasked() bool { return s.Real.Parameters == 0 && s.Train.Foreign() }
 
-// Sized returns a copy of the scenario of whose program the number of parameters is
-// known. Every error is an *Error.
+// Sized returns a copy of the scenario with the number of parameters that its
+// program has. Every error is an *Error.
 func (s *Scenario) Sized(parameters int) (*Scenario, error) {
 	if n := s.Real.Parameters; n != parameters && !s.Unasked() {
 		return nil, &Error{File: s.Name, Field: "real.parameters", Problem: fmt.Sprintf("is %d, but the program has %d parameters; remove it, or mend one of the two", n, parameters)}
@@ -92,10 +94,10 @@ func (s *Scenario) FindProgram() (path string, err error) {
 	return path, nil
 }
 
-// notGiven stands for a number of parameters that the file lacks.
+// notGiven stands for a number of parameters that the file does not give.
 const notGiven = math.MinInt
 
-// fillParameters takes the number of parameters from what is trained.
+// fillParameters takes the number of parameters from the trained model.
 func (p *parser) fillParameters(s *Scenario) error {
 	own, given := s.Train.Parameters(), s.Real.Parameters
 	if own != 0 && given != notGiven && given != own {
@@ -110,7 +112,7 @@ func (p *parser) fillParameters(s *Scenario) error {
 	return nil
 }
 
-// validateTrain looks at the section `train`, and reads the file it names.
+// validateTrain checks the section `train`, and reads the file it names.
 func (p *parser) validateTrain(s *Scenario) {
 	if c := s.Real.Compute; c != "" && c != ComputePlanned && c != ComputeMeasured {
 		p.note(p.fail("real.compute", fmt.Sprintf("is %q; choose %s or %s", c, ComputePlanned, ComputeMeasured)))

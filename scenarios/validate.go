@@ -22,22 +22,22 @@ const (
 	maxDilation    = 1000.0
 	maxWorkers     = 100_000
 	maxFactor      = 1e6
-	maxLighthouses = 2 // can split a run; more show nothing else
+	maxLighthouses = 2 // two can split a run; more would show nothing else
 	maxParameters  = 1 << 36
-	// MaxRealParameters is the most of a real run: all its workers hold the vector in
-	// the memory of one machine.
+	// MaxRealParameters is the limit of a real run: all its workers hold the
+	// vector in the memory of one machine.
 	MaxRealParameters = 1 << 30
 )
 
 // MaxBandwidthBpus is the largest bandwidth_bpus.
 const MaxBandwidthBpus = 1e9
 
-// tcpName is what the kernel takes for the name of a congestion control
+// tcpName matches the names of congestion controls in the kernel
 // (TCP_CA_NAME_MAX).
 var tcpName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
 
-// validate notes what is wrong with values. What hangs on fields of which something is
-// known to be wrong is left out, because it may come of that.
+// validate notes wrong values. It skips checks that depend on fields with known
+// problems, because those may be the cause.
 func (p *parser) validate(s *Scenario) error {
 	p.validateRun(s)
 	p.workers = make(map[policy.ID]int, len(s.Workers))
@@ -71,7 +71,7 @@ func (p *parser) validate(s *Scenario) error {
 	return p.problem()
 }
 
-// validateHorizon refuses what would happen after the run is over in any case.
+// validateHorizon refuses joins and injects after the horizon.
 func (p *parser) validateHorizon(s *Scenario) {
 	if !p.sound("horizon") {
 		return
@@ -92,8 +92,8 @@ func (p *parser) validateHorizon(s *Scenario) {
 	}
 }
 
-// validateRestarts holds every Restart against the one before it: there is one
-// process of a worker at a time.
+// validateRestarts checks every Restart against the one before it: a worker has
+// one process at a time.
 func (p *parser) validateRestarts(s *Scenario) error {
 	back := map[policy.ID]policy.Time{}
 	for _, i := range faults.InTime(s.Injects) {
@@ -109,9 +109,9 @@ func (p *parser) validateRestarts(s *Scenario) error {
 	return nil
 }
 
-// validatePauses holds every Pause against what came before it: a worker that
-// stalls can only be resumed, and only such a worker. A new process of it
-// does not stall.
+// validatePauses checks every Pause against the injects before it. A stalled
+// worker can only be resumed, and only a stalled worker can. A new process of
+// it does not stall.
 func (p *parser) validatePauses(s *Scenario) error {
 	since := map[policy.ID]policy.Time{}
 	for _, i := range faults.InTime(s.Injects) {
@@ -195,7 +195,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) {
 		{"lighthouse", int64(w.Lighthouse), 0, maxLighthouses - 1},
 		{"initial_step", int64(w.InitialStep), 0, steps - 1},
 	} {
-		if c.value < c.low || c.value > c.high { // at costs time with many workers
+		if c.value < c.low || c.value > c.high { // calling at costs time with many workers
 			p.note(p.between(at(c.field), c.value, c.low, c.high))
 		}
 	}
@@ -334,10 +334,10 @@ func (p *parser) validateSections(s *Scenario) {
 	}
 }
 
-// maxPlanned bounds the networks whose links are checked by planning them: a
-// plan has a path for every pair of nodes, and a file that only the simulator
-// will play must not cost that. `testbed plan` and `testbed run` plan, and so
-// check, a network of any size.
+// maxPlanned is the largest network whose links are checked by planning them. A
+// plan has a path for every pair of nodes, too many for a file that only the
+// simulator will play. `testbed plan` and `testbed run` plan, and so check, a
+// network of any size.
 const maxPlanned = 500
 
 func (p *parser) validateLinks(s *Scenario) {
@@ -369,7 +369,7 @@ func (p *parser) validateLinks(s *Scenario) {
 	if _, err := plan.Dilated(s.Slowdown()); err != nil {
 		p.note(p.fail("real.dilation", fmt.Sprintf("is %v: %v; lower it", s.Real.Dilation, err)))
 	}
-	// An inject may bring the rate or the jitter that a field waits for.
+	// An inject may bring the rate or the jitter that another field needs.
 	if len(s.Real.Injects) == 0 {
 		if err := s.Real.Links.Idle(plan); err != nil {
 			p.noteFields("", err)

@@ -8,7 +8,7 @@ import (
 	"testbed/train/work"
 )
 
-// validateWork looks at the section `work`, and reads the file it names.
+// validateWork checks the section `work`, and reads the file it names.
 func (p *parser) validateWork(s *Scenario) {
 	if s.Work == nil || !p.sound("work") {
 		return
@@ -48,8 +48,8 @@ func (p *parser) validateWork(s *Scenario) {
 }
 
 // crowdClasses returns the section with its classes for the first n workers and
-// for copies of the workers in turn, as crowd makes them. A class of which
-// nobody is left is left out.
+// for copies of the workers in turn, as crowd makes them. Classes without
+// workers are removed.
 func crowdClasses(spec *work.Spec, before, after []Worker) *work.Spec {
 	if spec == nil {
 		return nil

@@ -11,22 +11,23 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// churn is churn's network: a message takes base_latency, an all-reduce or a state
-// fetch base_latency + state_bytes / bandwidth_bpus, whatever else is going on. Rounds
-// begin everywhere at once, and a partition holds messages back and drops none.
+// churn is churn's network: a message takes base_latency, an all-reduce or a
+// state fetch base_latency + state_bytes / bandwidth_bpus, regardless of other
+// traffic. Rounds begin everywhere at once. A partition holds messages back and
+// drops none.
 type churn struct{ processes }
 
-// onChurn is what a worker is on churn's network, where it decides less than
-// worker.Machine does.
+// onChurn is the state of a worker on churn's network, where it decides less
+// than worker.Machine does.
 type onChurn struct {
 	cut      bool               // partitioned
 	begin    bool               // paused before the first step of its round
 	ahead    bool               // its inner steps have begun before the outer step of the round before
 	due      bool               // that outer step is taken by now
 	held     []int              // rounds whose arrivals wait for the end of the partition
-	asking   bool               // it wants to join, and cannot be heard
+	asking   bool               // it wants to join, but cannot be heard
 	born     policy.Time        // when the coordinator has heard of this life
-	failNext *worker.FailReduce // what its next reduction does, or the one under way
+	failNext *worker.FailReduce // how its next reduction fails, or the one under way
 	fetch    struct {
 		from    int
 		free    bool // costs nothing and passes through partitions
@@ -38,9 +39,9 @@ type onChurn struct {
 // mute reports whether the worker can neither be heard nor hear.
 func (w *workerState) mute() bool { return w.cut || w.paused }
 
-// Run simulates a scenario on churn's network. note is given every event in order; it
-// may be nil. Times are scenario time in microseconds. The links of the scenario do not
-// count, so r needs no plan.
+// Run simulates a scenario on churn's network. note is given every event in
+// order; it may be nil. Times are scenario time in microseconds. The scenario's
+// links are not used, so r needs no plan.
 func Run(r *resolved.Scenario, note func(record.Event)) (record.Summary, error) {
 	p, err := newProcesses(r, r.Policy, note)
 	if err != nil {
@@ -63,8 +64,8 @@ func Run(r *resolved.Scenario, note func(record.Event)) (record.Summary, error) 
 	return sum, nil
 }
 
-// transfer is how long a state fetch takes on churn's network, or an all-reduce of the
-// whole state.
+// transfer is the duration of a state fetch on churn's network, or of an
+// all-reduce of the whole state.
 func transfer(r *resolved.Scenario) policy.Time {
 	return r.Churn.BaseLatency + policy.Time(stateBytes(r)/r.Churn.BandwidthBpus)
 }
@@ -72,8 +73,8 @@ func transfer(r *resolved.Scenario) policy.Time {
 // stateBytes is the size of a worker's part of the outer state.
 func stateBytes(r *resolved.Scenario) int64 { return r.Churn.StateBytes / int64(r.Train.Ranks()) }
 
-// exchange is how long the all-reduce of a round takes, by the part of the state that
-// the round exchanges.
+// exchange is the duration of the all-reduce of a round, by the part of the
+// state that the round exchanges.
 func (c *churn) exchange(round int) policy.Time {
 	r := c.scenario
 	bytes := stateBytes(r)
@@ -154,7 +155,7 @@ func (c *churn) carryOut(a policy.Action) {
 			w.drop()
 			w.fetch.pending = false
 			w.life++
-			c.askAfter(2*c.scenario.Churn.BaseLatency, i) // it is told, and answers
+			c.askAfter(2*c.scenario.Churn.BaseLatency, i) // it receives a message, and answers
 		}
 	default:
 		c.processes.carryOut(a)
@@ -182,8 +183,8 @@ func (c *churn) startRound(i, round int) {
 	}
 }
 
-// goOn follows on an inner step: with the next one, or with the arrival and, where
-// rounds overlap, the next round, as worker.Machine has it.
+// goOn continues after an inner step: with the next one, or with the arrival
+// and, where rounds overlap, the next round, as worker.Machine does.
 func (c *churn) goOn(i int) {
 	w := &c.workers[i]
 	overlap := c.scenario.Exchange.Overlap
@@ -220,7 +221,8 @@ func (c *churn) stale(id policy.ID) bool {
 	return w.life > 0 && c.now-c.scenario.Churn.BaseLatency < w.born
 }
 
-// started is when a worker's new process asks to join. It is as slow as the one before.
+// started handles a new process of a worker, which asks to join. It is as slow
+// as the process before.
 func (c *churn) started(i int) {
 	w := &c.workers[i]
 	if w.incarnation == 0 {
@@ -235,7 +237,7 @@ func (c *churn) started(i int) {
 	c.ask(i)
 }
 
-// ask is when a worker asks to join again. It waits until it can be heard.
+// ask sends a worker's request to join again, once it can be heard.
 func (c *churn) ask(i int) {
 	w := &c.workers[i]
 	if w.asking = w.mute(); w.asking {
@@ -255,7 +257,7 @@ func (c *churn) askAfter(delay policy.Time, i int) {
 	})
 }
 
-// drive carries out at a worker what an inject asks for.
+// drive carries out an inject at a worker.
 func (c *churn) drive(i int, e worker.Event) {
 	w := &c.workers[i]
 	switch e := e.(type) {
@@ -268,7 +270,7 @@ func (c *churn) drive(i int, e worker.Event) {
 	case worker.Preempt:
 		if w.member && w.round == c.machine.OuterSteps()+1 && !w.preempted {
 			w.preempted = true
-		} else { // it works on no round that is still open
+		} else { // its round is no longer open
 			c.leave(w)
 		}
 	case worker.FailReduce:
@@ -331,8 +333,8 @@ func (c *churn) resume(i int) {
 	c.proceed()
 }
 
-// proceed continues the reductions, fetches and requests to join that no partition and
-// no pause holds up any more.
+// proceed continues the reductions, fetches and requests to join that are no
+// longer held up by a partition or a pause.
 func (c *churn) proceed() {
 	latency := c.scenario.Churn.BaseLatency
 	for _, r := range c.running {
@@ -354,9 +356,9 @@ func (c *churn) proceed() {
 	}
 }
 
-// startFetch takes a transfer's time for a joiner. A sidelined worker gets the state at
-// once: in churn's model it restarts with the round at no cost, even from behind a
-// partition.
+// startFetch begins a fetch, which takes a transfer's time for a joiner. A
+// sidelined worker gets the state at once: in churn's model it restarts with
+// the round at no cost, even from behind a partition.
 func (c *churn) startFetch(a *policy.Fetch) {
 	i := c.find(a.ID)
 	w := &c.workers[i]
@@ -394,7 +396,7 @@ func (c *churn) held(w *workerState) bool {
 	return w.mute() || c.workers[w.fetch.from].mute()
 }
 
-// reduced is the end of a reduction.
+// reduced handles the end of a reduction.
 func (c *churn) reduced(r *reduction) {
 	mute := false
 	for _, id := range r.participants {
@@ -457,7 +459,7 @@ func (c *churn) failSoon(i int, epoch policy.Epoch) {
 	})
 }
 
-// reduceFails is when a worker reports that its reduction has failed.
+// reduceFails reports that a worker's reduction has failed.
 func (c *churn) reduceFails(i int, r *reduction) {
 	w := &c.workers[i]
 	alone := w.failNext.Alone

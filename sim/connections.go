@@ -6,8 +6,8 @@ import (
 	"testbed/allreduce/tuner"
 )
 
-// steadyPath is a path as the connections of a link find it once their
-// congestion windows no longer grow.
+// steadyPath is a path between two nodes once the connections' congestion
+// windows no longer grow.
 type steadyPath struct {
 	rate   byteRate // of the access links
 	loss   float64
@@ -18,8 +18,8 @@ type steadyPath struct {
 	enough int           // connections
 }
 
-// steady is the path between two nodes where each connection keeps a window of so
-// many bytes in flight. More connections than enough are not asked for.
+// steady is the path between two nodes if each connection keeps a window of so
+// many bytes in flight. Callers ask for at most enough connections.
 func (n *links) steady(from, to int, window float64, enough int) steadyPath {
 	there, back := n.plan.Paths[from][to], n.plan.Paths[to][from]
 	return steadyPath{
@@ -28,7 +28,7 @@ func (n *links) steady(from, to int, window float64, enough int) steadyPath {
 	}
 }
 
-// tuned is how many connections a link gives itself on a path.
+// tuned is the number of connections that the tuner chooses for a path.
 func (n *links) tuned(p steadyPath) int {
 	known, ok := n.tunedCounts[p]
 	if !ok {
@@ -38,12 +38,12 @@ func (n *links) tuned(p steadyPath) int {
 	return known
 }
 
-// tunedTrips is after how many round trips a link has the connections that it
-// wants: the tuner takes at most five for each step.
+// tunedTrips is the number of round trips after which a link has all
+// connections that it wants: the tuner takes at most five for each step.
 const tunedTrips = 64
 
-// connections is how many the real tuner comes to, by what the connections would
-// measure on the path.
+// connections is the number that the real tuner chooses, given the measurements
+// of the path's connections.
 func (p steadyPath) connections() int {
 	var t tuner.Tuner
 	s := tuner.Sample{Connections: 1}
@@ -56,8 +56,9 @@ func (p steadyPath) connections() int {
 	return s.Connections
 }
 
-// sample is what connections that always have something to send measure in a
-// round trip after the last sample. What the path does not hold waits in its queue.
+// sample is the tuner's measurement in the round trip after the last sample,
+// for connections that always have something to send. Data beyond the path's
+// capacity waits in its queue.
 func (p steadyPath) sample(last tuner.Sample) tuner.Sample {
 	s := last
 	window := p.window * float64(s.Connections)

@@ -10,17 +10,17 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// engine plays a scenario on a network. It has the clock, the events that are
-// scheduled, the coordinator's machine, and the record.
+// engine plays a scenario on a network. It has the clock, the scheduled events,
+// the coordinator's machine, and the record.
 type engine struct {
 	scenario *resolved.Scenario
 	network  network
 	machine  policy.Coordinator
 	heap     heap
-	pending  []func() // functions that are scheduled, by the a of their entries
+	pending  []func() // scheduled functions, at index a of their entries
 	free     []int    // places in pending
 	now      policy.Time
-	wakeUps  int // how many the coordinator's machine has asked for; only the last counts
+	wakeUps  int // number of wake-ups that the coordinator's machine has asked for; only the last counts
 	joining  int // joins still to come
 	done     bool
 	failed   error // why the run cannot go on
@@ -36,7 +36,7 @@ type network interface {
 	begin()
 	// carryOut carries out an action of the coordinator's machine, and records it.
 	carryOut(a policy.Action)
-	// wakeUp wakes the coordinator's machine at the time that it has asked for.
+	// wakeUp wakes the coordinator's machine at the requested time.
 	wakeUp()
 	// handle plays an event that the network has scheduled by a kind of its own.
 	handle(e entry)
@@ -47,7 +47,7 @@ const (
 	wakes    kind = iota // the coordinator's machine is woken up
 	calls                // a function is called
 	stepDone             // a worker has completed an inner step
-	beats                // a worker gives a heartbeat
+	beats                // a worker sends a heartbeat
 	reduced              // a reduction is over
 
 	// Of churn's network alone.
@@ -91,7 +91,7 @@ func (e *engine) run(n network, run record.Run) (record.Summary, error) {
 			n.handle(next)
 		}
 		if e.joining == 0 && e.machine.Members() == 0 && !e.done {
-			e.end() // nobody is left and nobody will come
+			e.end() // no worker is left and none will come
 		}
 	}
 	if err := errors.Join(e.failed, e.machine.Close()); err != nil {
@@ -130,7 +130,7 @@ func (e *engine) noteAction(a policy.Action) {
 // later schedules a call.
 func (e *engine) later(at policy.Time, do func()) { e.heap.push(at, calls, e.keep(do), 0) }
 
-// keep returns the place of a function among those that are scheduled.
+// keep stores a scheduled function and returns its place.
 func (e *engine) keep(do func()) (place int) {
 	if n := len(e.free); n > 0 {
 		place = e.free[n-1]

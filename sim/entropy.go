@@ -2,18 +2,18 @@ package sim
 
 import "math"
 
-// What entropy coding leaves of the codes, measured against allreduce/entropy
-// by TestCodedBytes.
+// Sizes of codes after entropy coding, measured against allreduce/entropy by
+// TestCodedBytes.
 const (
 	// codeTable is the Huffman table of a piece, in bytes. Normal values have
 	// one in pieces of any length.
 	codeTable = 66
-	// codeLoss is what whole numbers of bits cost.
+	// codeLoss is the factor by which whole numbers of bits lengthen codes.
 	codeLoss = 1.01
 )
 
-// saved is by how many bytes entropy coding shortens a piece of so many normal
-// values, as are those of the model that workers train.
+// saved is the number of bytes that entropy coding saves in a piece of this
+// many normal values. The values of the model that workers train are normal.
 func (n *links) saved(values int) byteCount {
 	plain := byteCount(values) * byteCount(n.format.Bits) / 8
 	short := byteCount(float64(plain)*n.codeBits()/float64(n.format.Bits)) + codeTable
@@ -21,9 +21,8 @@ func (n *links) saved(values int) byteCount {
 }
 
 // codeBits is the entropy of the code of a normal value, in bits: that of the
-// normal distribution, √(2πe)σ, in steps of which the highest code's number
-// reaches to a block's largest value. Half of all blocks have a larger one than
-// is taken for it.
+// normal distribution, √(2πe)σ, in steps such that the highest code is a
+// block's largest value. The largest value assumed is the median over blocks.
 func (n *links) codeBits() float64 {
 	highest := float64(int(1)<<(n.format.Bits-1) - 1)
 	largest := math.Sqrt2 * math.Erfinv(math.Exp2(-1/float64(n.format.Block)))

@@ -6,8 +6,8 @@ import "testbed/policy"
 type kind uint8
 
 // entry is one scheduled event. a and b mean what the kind says: an index, an
-// ID, a generation, a round, an epoch. It is kept small: entries are what the
-// simulator moves most.
+// ID, a generation, a round, an epoch. It is kept small, because the simulator
+// moves entries more than anything else.
 type entry struct {
 	at   policy.Time
 	seq  uint64
@@ -18,13 +18,13 @@ type entry struct {
 // lastSeq puts an entry behind all others of its time.
 const lastSeq = 1 << 63
 
-// heap is a binary heap of entries by (time, sequence). It is written out
-// because container/heap's interface costs a third of the simulator's speed.
+// heap is a binary heap of entries by (time, sequence). container/heap is not
+// used, because its interface costs a third of the simulator's speed.
 type heap struct {
 	entries []entry
 	next    uint64
-	// hole says that the first entry is gone. Mostly one comes for another that
-	// was taken out, and takes its place.
+	// hole reports that the first entry is missing. Mostly a new entry follows the
+	// removal of one, and takes its place.
 	hole bool
 }
 
@@ -38,7 +38,7 @@ func (h *heap) push(at policy.Time, k kind, a, b int) {
 	h.next++
 }
 
-// pushLast adds an entry behind all others of its time, also those to come.
+// pushLast adds an entry behind all others of its time, including later ones.
 func (h *heap) pushLast(at policy.Time, k kind, a, b int) {
 	h.add(entry{at: at, seq: h.next | lastSeq, kind: k, a: int32(a), b: int32(b)})
 	h.next++

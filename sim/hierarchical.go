@@ -7,9 +7,9 @@ import (
 	"testbed/policy"
 )
 
-// hierarchy is a hierarchical reduction as it is played: every piece is followed
-// from link to link. A rank's uplink serves its peers round-robin, and each
-// downlink serves pieces in the order in which they come.
+// hierarchy is a simulated hierarchical reduction: every piece is followed from
+// link to link. A rank's uplink serves its peers round-robin, and each downlink
+// serves pieces in the order of their arrival.
 type hierarchy struct {
 	n      *links
 	ranks  []int // nodes
@@ -24,11 +24,12 @@ type hierarchy struct {
 	next     []int           // by sender, of its flows
 	upFree   []time.Duration // when a rank's uplink is free
 	downFree []time.Duration
-	// missing counts, by group, chunk and piece, what its leader still needs.
+	// missing counts, by group, chunk and piece, the sums that its leader still
+	// needs.
 	missing [][][]int
 }
 
-// pieceFlow is what a rank sends to another.
+// pieceFlow is the traffic from one rank to another.
 type pieceFlow struct {
 	to     int
 	free   time.Duration // when the path can take the next piece
@@ -47,7 +48,7 @@ type pieceSent struct {
 // Kinds of events; times are nanoseconds.
 const (
 	uplinkFree kind = iota
-	pieceComes      // its first bytes
+	pieceComes      // its first bytes arrive
 	pieceWhole
 )
 
@@ -95,7 +96,7 @@ func (n *links) grouped(ranks []int, begin []time.Duration, cold func(i, j int) 
 			to := ranks[j]
 			rate := n.reducePath(from, to)
 			f := pieceFlow{to: j, free: begin[i] + n.setUp(from, to, chunk, rate, cold(from, to)), rate: rate}
-			if took := n.transfer(from, to, chunk); took > rate.serialisation(chunk) { // it stalls, now and then
+			if took := n.transfer(from, to, chunk); took > rate.serialisation(chunk) { // it stalls now and then
 				f.rate = byteRate(float64(chunk) / took.Seconds())
 			}
 			g.flows[i] = append(g.flows[i], f)
@@ -125,7 +126,7 @@ func (g *hierarchy) at(t time.Duration, k kind, a int) {
 	g.heap.push(policy.Time(t), k, a, 0)
 }
 
-// start queues a rank's own values: what leaves its group goes first.
+// start queues a rank's own values. Values that leave its group go first.
 func (g *hierarchy) start(i int) {
 	group := g.groups.Of(i)
 	for _, own := range []bool{false, true} {
@@ -157,10 +158,10 @@ func (g *hierarchy) put(p pieceSent, at time.Duration) {
 	g.at(max(at, g.upFree[p.from]), uplinkFree, p.from)
 }
 
-// send has a rank send the next piece, if its link is free.
+// send sends a rank's next piece, if its link is free.
 func (g *hierarchy) send(i int, at time.Duration) {
 	if g.upFree[i] > at {
-		return // it tries again when it is
+		return // it tries again when the link is free
 	}
 	retry := time.Duration(-1)
 	for k := range g.flows[i] {
@@ -193,7 +194,8 @@ func (g *hierarchy) send(i int, at time.Duration) {
 	}
 }
 
-// receive has the receiver's downlink carry a piece whose first bytes come.
+// receive carries a piece, whose first bytes arrive, over the receiver's
+// downlink.
 func (g *hierarchy) receive(k int, at time.Duration) {
 	p := g.flight[k]
 	from, to := g.ranks[p.from], g.ranks[p.to]
@@ -203,7 +205,7 @@ func (g *hierarchy) receive(k int, at time.Duration) {
 	g.at(whole, pieceWhole, k)
 }
 
-// arrive goes on with a piece that is there whole.
+// arrive continues with a piece that has arrived whole.
 func (g *hierarchy) arrive(p pieceSent, at time.Duration) {
 	i := p.to
 	g.end[i] = max(g.end[i], at)
@@ -218,7 +220,7 @@ func (g *hierarchy) arrive(p pieceSent, at time.Duration) {
 	if *left--; *left > 0 {
 		return
 	}
-	if p.chunk != i { // the group's sum
+	if p.chunk != i { // the group's sum is needed
 		g.put(pieceSent{phase: p.phase, from: i, to: p.chunk, chunk: p.chunk, piece: p.piece}, at)
 		return
 	}
@@ -231,7 +233,7 @@ func (g *hierarchy) arrive(p pieceSent, at time.Duration) {
 	g.putAll(g.groups.Members(group), mean, at)
 }
 
-// putAll queues a piece for all these ranks but its sender.
+// putAll queues a piece for all these ranks except its sender.
 func (g *hierarchy) putAll(ranks []int, p pieceSent, at time.Duration) {
 	for _, r := range ranks {
 		if r != p.from {

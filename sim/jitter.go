@@ -9,8 +9,8 @@ import (
 	"testbed/shaping"
 )
 
-// burstDelay is by how much jitter delays, on the average, the last packet of so
-// many bytes that are sent at the rate of the access links.
+// burstDelay is the mean delay that jitter adds to the last packet of so many
+// bytes, sent at the rate of the access links.
 func (n *links) burstDelay(from, to int, bytes byteCount) time.Duration {
 	p := n.plan.Paths[from][to]
 	if p.Jitter == 0 {
@@ -26,15 +26,16 @@ func (n *links) burstDelay(from, to int, bytes byteCount) time.Duration {
 	return known
 }
 
-// jitterWindow is about what a connection has in flight on a path whose jitter
-// has ended its slow start.
+// jitterWindow is about the number of bytes that a connection has in flight on
+// a path whose jitter has ended its slow start.
 const jitterWindow = 2 * initialWindow
 
-// stalls is how long so many bytes wait for windows that jitter keeps small.
-// Where the number of connections is the tuner's choice (0), it is that of its
-// first step: finding out that more would do takes it several rounds. The tuner
-// is not asked here, as it is about losses (tuned): it takes this step by single
-// round trips, of which steady's samples know the mean and the bounds only.
+// stalls is the time that so many bytes wait for windows that jitter keeps
+// small. If the tuner chooses the number of connections (0), the number of its
+// first step is used: finding out that more are needed takes the tuner several
+// rounds. The tuner itself is not simulated here, unlike for losses (tuned): it
+// takes this step by single round trips, and steady's samples have only their
+// mean and bounds.
 func (n *links) stalls(from, to int, bytes byteCount, rate byteRate, connections int) time.Duration {
 	if bytes <= jitterWindow || !n.endsSlowStart(from, to) {
 		return 0
@@ -49,9 +50,10 @@ func (n *links) stalls(from, to int, bytes byteCount, rate byteRate, connections
 	return time.Duration((bytes-1)/window) * max(0, n.rtt(from, to)-rate.serialisation(window))
 }
 
-// endsSlowStart says whether a sender takes the path's jitter for a queue: quic-go
-// ends its slow start when round trips are an eighth longer than the shortest,
-// but not for less than 4 ms, and for 16 ms anyway (HyStart).
+// endsSlowStart reports whether a sender takes the path's jitter for a queue.
+// quic-go ends its slow start (HyStart) when round trips are an eighth longer
+// than the shortest. The excess must be at least 4 ms, and 16 ms is always
+// enough.
 func (n *links) endsSlowStart(from, to int) bool {
 	if n.plan.Paths[from][to].Jitter == 0 && n.plan.Paths[to][from].Jitter == 0 {
 		return false
@@ -75,10 +77,10 @@ func (n *links) drawJitter(from, to int, rng *rand.Rand) time.Duration {
 	return time.Duration(p.Jitter.Deviation(table[rng.IntN(len(table))]))
 }
 
-// burst is packets that are sent one after the other on a path with jitter. Packets of
-// a path do not overtake each other: what comes behind a slow one waits for it. On
-// average nothing happens to a message of one packet, and a burst takes about as long
-// as its slowest packet.
+// burst is a sequence of packets sent one after the other on a path with
+// jitter. Packets of a path do not overtake each other: those behind a slow
+// packet wait for it. On average a message of one packet is not delayed, and a
+// burst takes about as long as its slowest packet.
 type burst struct {
 	jitter       shaping.Duration
 	distribution shaping.JitterDistribution
@@ -86,11 +88,11 @@ type burst struct {
 	spacing      time.Duration
 }
 
-// meanDelay is the mean of the largest of as many draws of the jitter as the
-// burst has packets, of which each earlier one counts spacing less than the
-// next: that of a variable whose distribution is the product of theirs.
+// meanDelay is the mean of the maximum of one jitter draw for each packet,
+// where each earlier packet's draw counts spacing less than the next one's. The
+// distribution of the maximum is the product of theirs.
 func (b burst) meanDelay() time.Duration {
-	const step = 4 // of the table; finer ones change nothing
+	const step = 4 // of the table; a finer one changes nothing
 	table := b.distribution.Table()
 	unit := float64(b.jitter) / shaping.JitterScale
 	spacing := float64(b.spacing) / unit

@@ -21,8 +21,8 @@ func (p *processes) restart(i int) {
 	p.live.started(i)
 }
 
-// evict ends a worker's membership, and reports whether it lives and may rejoin. A
-// worker whose process has ended is no member any more.
+// evict ends a worker's membership, and reports whether it lives and may
+// rejoin. A worker whose process has ended is no longer a member.
 func (p *processes) evict(a *policy.Evict) (rejoins bool) {
 	i := p.find(a.ID)
 	w := &p.workers[i]
@@ -44,7 +44,7 @@ func (p *processes) ended(i int) {
 	w.drop()
 }
 
-// preempt tells a worker that it will be dead when the notice is over.
+// preempt warns a worker that it will be killed at the end of the notice.
 func (p *processes) preempt(notice policy.Time, i int) {
 	w := &p.workers[i]
 	p.note(&record.Event{Type: record.Preempt, Node: w.name, Duration: notice})
@@ -59,7 +59,7 @@ func (p *processes) preempt(notice policy.Time, i int) {
 	}
 }
 
-// actOnNotice is when a worker reads its notice.
+// actOnNotice is called when a worker reads its notice.
 func (p *processes) actOnNotice(i int) {
 	switch w := &p.workers[i]; {
 	case !w.alive:
@@ -82,9 +82,9 @@ func (p *processes) crashCoordinator(in faults.Inject) {
 	p.later(p.now+in.Down, p.returned)
 }
 
-// returned is when another coordinator takes the place of the one that died. The
-// workers are connected to it after a handshake, which takes a round trip, and a
-// message.
+// returned is called when another coordinator replaces the one that died. The
+// workers are connected to it after a handshake, which takes a round trip, and
+// a message.
 func (p *processes) returned() {
 	p.note(&record.Event{Type: record.CoordinatorBack, Duration: p.back.Away})
 	p.absent = false
@@ -107,8 +107,9 @@ func (p *processes) reconnect() {
 	}
 }
 
-// tell gives the coordinator's machine a message of a worker, once they are connected.
-// The most frequent messages do without it: a call of step alone does not allocate.
+// tell gives the coordinator's machine a message of a worker, once they are
+// connected. The most frequent messages bypass it: a call of step alone does
+// not allocate.
 func (p *processes) tell(e policy.Event) {
 	if p.disconnected {
 		p.wait(e)

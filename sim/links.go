@@ -14,8 +14,8 @@ import (
 	"testbed/shaping"
 )
 
-// Costs are what processors and protocols add to the times of the network on a
-// given machine, in real time. Package calibrate measures them. The zero value
+// Costs are the real times that processors and protocols of a given machine add
+// to the times of the network. Package calibrate measures them. The zero value
 // is a machine that computes in no time.
 type Costs struct {
 	// Step is added to every inner step: the lateness of its timer.
@@ -38,48 +38,48 @@ type Costs struct {
 	// of its bytes.
 	Fetch     time.Duration
 	FetchByte float64
-	// Efficiency is the share of its goodput that a link is kept busy with
-	// during a reduction; 0 means all of it.
+	// Efficiency is the share of its goodput that a link reaches during a
+	// reduction; 0 means all of it.
 	Efficiency float64
 }
 
 // Sizes and shares of the transport, in bytes.
 const (
-	// compressedPercent of the state is left of it on the wire: signs and
+	// compressedPercent is the size of a compressed state in percent: signs and
 	// exponents compress, mantissas do not.
 	compressedPercent = 85
-	// stateValue is what a value of the outer state takes: parameter and
+	// stateValue is the size of a value of the outer state: parameter and
 	// momentum.
 	stateValue = 8
 )
 
-// coordinator is the coordinator's position in the plan. Workers follow it, and the
-// store, where there is one, comes last.
+// coordinator is the coordinator's position in the plan. Workers follow it. The
+// store, if there is one, comes last.
 const coordinator = 0
 
-// links computes how long things take on a plan's links. Transfers take nothing from
-// each other, except those of one reduction, and what withHalf says.
+// links computes durations on a plan's links. Transfers do not share bandwidth,
+// except for those of one reduction, and as withHalf describes.
 type links struct {
 	plan  *shaping.Plan // the links as they are now
 	costs Costs
 	// The all-reduce.
 	algorithm   allreduce.Algorithm
-	ways        ringorder.Ways // what the ring is ordered by
+	ways        ringorder.Ways // by which the ring is ordered
 	parameters  int            // of the state
-	lengths     []int          // of what rounds exchange of them, in turn
-	length      int            // of what this round exchanges
+	lengths     []int          // number of exchanged parameters, by round, in turn
+	length      int            // number of parameters that this round exchanges
 	format      allreduce.Format
 	shortPaths  bool  // as in quicring.Config
-	connections int   // to every peer; 0: as many as the tuner says
+	connections int   // to every peer; 0: as many as the tuner chooses
 	groupOf     []int // by node; hierarchical only
 	entropy     entropy.Mode
 	coded       bool // codes are shortened
-	// share of the plain bytes that a reduction sends, where it is known; 0: it
-	// follows from coded.
+	// share of the plain bytes that a reduction sends, if known; 0: it follows
+	// from coded.
 	share  float64
-	halved int // the node that has half of its link; the coordinator: none has
+	halved int // the node that has half of its link; the coordinator: no node
 
-	// Computed before.
+	// Results computed before.
 	burstDelays map[burst]time.Duration
 	tunedCounts map[steadyPath]int
 }
@@ -101,7 +101,7 @@ func newLinks(r *resolved.Scenario, costs Costs) *links {
 	n.beginRound(1)
 	n.algorithm, _ = allreduce.ParseAlgorithm(a.Algorithm) // the scenario is valid
 	if !n.format.HasCodes() {
-		n.entropy = entropy.Off // there is nothing to shorten
+		n.entropy = entropy.Off // nothing can be shortened
 	}
 	if n.algorithm == allreduce.Hierarchical {
 		n.groupOf = append([]int{-1}, r.LinkGroups...) // the plan has the coordinator first
@@ -109,7 +109,7 @@ func newLinks(r *resolved.Scenario, costs Costs) *links {
 	return n
 }
 
-// beginRound turns to what a round exchanges.
+// beginRound sets the number of parameters that a round exchanges.
 func (n *links) beginRound(round int) { n.length = n.exchanged(round) }
 
 func (n *links) exchanged(round int) int { return n.lengths[(round-1)%len(n.lengths)] }
@@ -135,12 +135,13 @@ func (n *links) cut(from, to int) bool {
 	return n.plan.Paths[from][to].Cut || n.plan.Paths[from][to].Refused
 }
 
-// windowPackets is about what Reno keeps in flight where one packet in 1/p is
-// lost at random, times √p: √(3/2) (Mathis et al. 1997) for Reno's halving, and
-// more for quic-go's gentler backoff by 0.7, √((1+0.7)/(2·(1-0.7))).
+// windowPackets is about the number of packets that Reno keeps in flight if one
+// packet in 1/p is lost at random, times √p: √(3/2) (Mathis et al. 1997) for
+// Reno's halving, and more for quic-go's gentler backoff by 0.7,
+// √((1+0.7)/(2·(1-0.7))).
 const windowPackets = 1.68
 
-// access is what the rates on the way leave to a path.
+// access is the rate that the access links on a path leave to it.
 func (n *links) access(from, to int) byteRate {
 	rate := goodput(n.plan.Rate(from, to))
 	if from == n.halved && from != coordinator {
@@ -149,8 +150,8 @@ func (n *links) access(from, to int) byteRate {
 	return rate
 }
 
-// path is the rate that a bulk transfer gets of a path, as losses leave it to so
-// many connections; 0: as many as the tuner says.
+// path is the rate of a bulk transfer on a path with losses, over so many
+// connections; 0: as many as the tuner chooses.
 func (n *links) path(from, to, connections int) byteRate {
 	rate := n.access(from, to)
 	loss, rtt := float64(n.plan.Paths[from][to].MeanLoss()), n.rtt(from, to)
@@ -193,7 +194,8 @@ func (n *links) encoded(values int) byteCount {
 	return byteCount(n.format.EncodedLen(values))
 }
 
-// outcomes is the bytes of the outcomes of so many outer steps after one.
+// outcomes is the size in bytes of the outcomes of so many outer steps after
+// one.
 func (n *links) outcomes(after, steps int) (bytes byteCount) {
 	for round := after + 1; round <= after+steps; round++ {
 		bytes += n.encoded(n.exchanged(round))
@@ -204,25 +206,26 @@ func (n *links) outcomes(after, steps int) (bytes byteCount) {
 // state is the bytes of the outer state.
 func (n *links) state() byteCount { return stateValue * byteCount(n.parameters) }
 
-// withHalf computes with half of a node's link: something else has the rest.
+// withHalf computes with half of a node's link: other traffic has the rest.
 func (n *links) withHalf(node int, compute func()) {
 	n.halved = node
 	compute()
 	n.halved = coordinator
 }
 
-// compressed is what is left of a state's bytes on the wire.
+// compressed is the size of a state on the wire.
 func compressed(bytes byteCount) byteCount { return bytes / 100 * compressedPercent }
 
-// sent is what every rank sends in a reduction.
+// sent is the number of bytes that every rank sends in a reduction.
 func (n *links) sent(ranks int) byteCount {
 	chunk, _ := n.chunk(ranks)
 	return 2 * byteCount(ranks-1) * chunk
 }
 
-// reduce returns when each of the ranks holds the outcome. ranks are the
-// participants' positions in the plan, in the order of the ring; begin is when
-// each begins; cold says whether rank i has to connect to rank j first.
+// reduce returns the time at which each rank holds the outcome. ranks are the
+// participants' positions in the plan, in the order of the ring. begin is the
+// time at which each begins. cold reports whether rank i has to connect to rank
+// j first.
 func (n *links) reduce(ranks []int, begin []time.Duration, cold func(i, j int) bool) []time.Duration {
 	end := make([]time.Duration, len(ranks))
 	if len(ranks) == 1 {
@@ -244,8 +247,8 @@ func (n *links) reduce(ranks []int, begin []time.Duration, cold func(i, j int) b
 	return end
 }
 
-// transfer is how long a path takes for so many bytes of a reduction, from the
-// first to the last of them.
+// transfer is the duration of a transfer of so many bytes of a reduction over a
+// path, from the first byte to the last.
 func (n *links) transfer(from, to int, bytes byteCount) time.Duration {
 	rate := n.reducePath(from, to)
 	return rate.serialisation(bytes) + n.stalls(from, to, bytes, rate, n.connections)
@@ -256,7 +259,7 @@ func (n *links) reducePath(from, to int) byteRate {
 	return n.used(n.path(from, to, n.connections))
 }
 
-// used is what a reduction makes of a rate.
+// used is the part of a rate that a reduction uses.
 func (n *links) used(rate byteRate) byteRate {
 	if e := n.costs.Efficiency; e > 0 && rate > 0 {
 		rate = max(1, byteRate(float64(rate)*e))
@@ -264,8 +267,9 @@ func (n *links) used(rate byteRate) byteRate {
 	return rate
 }
 
-// inOrder returns participants in the order of their ring, as a real run orders
-// them: by the ways as the run begins. Without one it is that of the ids.
+// inOrder returns participants in the order of their ring, as in a real run: by
+// the ways at the beginning of the run. Without such an order, it is that of
+// the ids.
 func (n *links) inOrder(participants []policy.ID) []policy.ID {
 	if n.ways.Known() {
 		if ring, err := n.ways.Order(participants); err == nil {
@@ -275,20 +279,20 @@ func (n *links) inOrder(participants []policy.ID) []policy.ID {
 	return participants
 }
 
-// setUp is how long rank i needs, from the order to reduce, before its first
-// bytes to rank j are sent as fast as later ones.
+// setUp is the time that rank i needs, after the order to reduce, before its
+// first bytes to rank j are sent as fast as later ones.
 func (n *links) setUp(i, j int, bytes byteCount, rate byteRate, cold bool) time.Duration {
 	if !cold {
 		return 0
 	}
 	if n.endsSlowStart(i, j) {
-		bytes = min(bytes, jitterWindow) // further waits come with every transfer
+		bytes = min(bytes, jitterWindow) // every transfer includes the later waits
 	}
 	return n.rtt(i, j) + n.costs.Dial + slowStart(bytes, rate, n.rtt(i, j))
 }
 
 // ring follows the first and the last piece of every chunk around the ring. A
-// rank sends on a piece when it has it whole and its link is free.
+// rank passes on a piece when it has the whole piece and its link is free.
 func (n *links) ring(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	type span struct{ first, last time.Duration }
 	size := len(ranks)
@@ -318,16 +322,17 @@ func (n *links) ring(ranks []int, begin []time.Duration, cold func(i, j int) boo
 	}
 }
 
-// direct has every rank send each chunk to its owner and every owner the mean
-// to all. A rank's link carries its chunks for all owners side by side; the
-// pieces of the mean follow behind them.
+// direct simulates the direct algorithm: every rank sends each chunk to its
+// owner, and every owner sends the mean to all. A rank's link carries its
+// chunks for all owners side by side. The pieces of the mean follow behind
+// them.
 func (n *links) direct(ranks []int, begin []time.Duration, cold func(i, j int) bool, end []time.Duration) {
 	size := len(ranks)
 	chunk, piece := n.chunk(size)
 	others := byteCount(size - 1)
 	busy := func(i, j int, bytes byteCount) time.Duration {
-		// A path is shared by all others at the sender and at the receiver, and
-		// has the losses of this pair.
+		// All others share a path at the sender and at the receiver. The path has the
+		// losses of this pair.
 		return max(n.used(n.access(i, j)).serialisation(others*bytes), n.transfer(i, j, bytes))
 	}
 	owned, out := make([]time.Duration, size), make([]time.Duration, size)
@@ -352,7 +357,7 @@ func (n *links) direct(ranks []int, begin []time.Duration, cold func(i, j int) b
 }
 
 // connected returns the pairs of nodes that are connected after a reduction of
-// these: connections to others close.
+// these nodes. Connections to other nodes close.
 func (n *links) connected(nodes []int) map[[2]int]bool {
 	pairs := map[[2]int]bool{}
 	groups := n.groups(nodes)
@@ -374,13 +379,13 @@ func (n *links) connected(nodes []int) map[[2]int]bool {
 }
 
 // fetchRequest is the time from a worker's decision to fetch until its donor
-// has been asked.
+// has the request.
 func (n *links) fetchRequest(asker, donor int) time.Duration {
 	return n.rtt(asker, donor) + n.delay(asker, donor) // the handshake goes first
 }
 
-// fetchOutcomes is the time from the donor's being asked until the asker has
-// so many bytes of outcomes.
+// fetchOutcomes is the time from the donor's receiving the request until the
+// asker has so many bytes of outcomes.
 func (n *links) fetchOutcomes(donor, asker int, bytes byteCount) time.Duration {
 	rate := n.path(donor, asker, 1)
 	return slowStart(bytes, rate, n.rtt(donor, asker)) + rate.serialisation(bytes) + n.stalls(donor, asker, bytes, rate, 1) +
@@ -391,10 +396,11 @@ func (n *links) fetchCost(bytes byteCount) time.Duration {
 	return n.costs.Fetch + time.Duration(n.costs.FetchByte*float64(bytes))
 }
 
-// fetchState is the time from the first donor's being asked until the asker has
-// the whole state, of all donors: first a header, then what requests ask for,
-// each when the one before has been answered. The other donors are connected to
-// first. A region's state has a third vector, beside parameters and momentum.
+// fetchState is the time from the first donor's receiving the request until the
+// asker has the whole state, from all donors. First comes a header, then the
+// parts, each requested when the one before has arrived. The asker connects to
+// the other donors first. A region's state has a third vector, besides
+// parameters and momentum.
 func (n *links) fetchState(donors []int, asker int, regional bool) time.Duration {
 	bytes := n.state()
 	if regional {
@@ -404,7 +410,7 @@ func (n *links) fetchState(donors []int, asker int, regional bool) time.Duration
 		donors = donors[:1]
 	}
 	share := goodput(n.plan.Nodes[asker].RateDown) / byteRate(len(donors))
-	// Whoever is free takes the next request.
+	// The first free donor takes the next request.
 	free, done := make([]time.Duration, len(donors)), time.Duration(0)
 	for k, d := range donors {
 		free[k] = n.delay(donors[0], asker)
@@ -428,16 +434,16 @@ func (n *links) fetchState(donors []int, asker int, regional bool) time.Duration
 	return done + n.fetchCost(bytes)
 }
 
-// hello is how long after its start a worker is heard of: a handshake, then
-// its first message.
+// hello is the time from a worker's start until the coordinator hears of it: a
+// handshake, then its first message.
 func (n *links) hello(worker int) time.Duration {
 	return n.rtt(worker, coordinator) + n.oneWay(worker, coordinator) + n.costs.Join
 }
 
-// recovery is when a packet that was sent at a time, and lost because its path
-// was cut, arrives after the path is open again: QUIC probes after a time-out
-// that doubles with each probe (RFC 9002, section 6.2), of twice the one-way
-// delays and 25 ms at first.
+// recovery is the time at which a packet arrives that was lost because its path
+// was cut, once the path is open again. QUIC probes after a time-out that
+// doubles with each probe (RFC 9002, section 6.2). The first time-out is twice
+// the one-way delays plus 25 ms.
 func (n *links) recovery(from, to int, sent, open time.Duration) time.Duration {
 	const maxAckDelay = 25 * time.Millisecond
 	probe := max(n.rtt(from, to)+maxAckDelay, time.Millisecond)

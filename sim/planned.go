@@ -14,34 +14,34 @@ import (
 	"testbed/train"
 )
 
-// planned is the network of the scenario's links. Where churn's has one latency for
-// everything, here every message takes the one-way delay of its path, and the workers
-// do what real ones do, in their order.
+// planned is the network of the scenario's links. Churn's network has one
+// latency for everything. Here every message takes the one-way delay of its
+// path, and the workers act as real ones do, in the same order.
 type planned struct {
 	processes
 	links           *links
 	places          []place         // by worker
-	changed, change time.Duration   // when the links changed last, and change next
+	changed, change time.Duration   // times of the last and the next change of the links
 	warm            map[[2]int]bool // ordered pairs of nodes that have a connection for reductions
 	held            []held
 	paused          map[int]bool // nodes whose worker is paused
 	jitter          *rand.Rand
 	latest          map[[2]int]policy.Time // messages of a path do not overtake each other
-	chooser         entropy.Chooser        // one for all ranks, which measure alike
+	chooser         entropy.Chooser        // one for all ranks, whose measurements are alike
 	queue           train.UploadQueue
 	upload          *upload // or nil
 }
 
-// place is a worker on the links: the machine that decides as a real one's does,
-// and what the links make of its decisions.
+// place is a worker on the links: the machine that decides as a real worker's
+// does, and the effects of the links.
 type place struct {
 	node    int // its position in the plan
 	machine *worker.Machine
 	slowed  float64     // the factor of the last Slow; 0 and 1: none
-	moved   int64       // grows while its reduction does
+	moved   int64       // grows while its reduction makes progress
 	fetched policy.Time // when its fetch is over
 	whole   bool        // it fetches the whole state
-	heard   int         // the life that the coordinator has heard of last
+	heard   int         // the last life that the coordinator has heard of
 }
 
 // held is a message that a cut path holds up.
@@ -51,10 +51,10 @@ type held struct {
 	deliver  func()
 }
 
-// RunLinks simulates a scenario on the links of its plan, with the timing of the real
-// run and what the machine adds to it. note is given every event in order; it may be
-// nil. Times are scenario time in microseconds; the time scale converts those of the
-// links.
+// RunLinks simulates a scenario on the links of its plan, with the timing of
+// the real run and the costs of the machine. note is given every event in
+// order; it may be nil. Times are scenario time in microseconds; the time scale
+// converts those of the links.
 func RunLinks(r *resolved.Scenario, costs Costs, note func(record.Event)) (record.Summary, error) {
 	ps, err := newProcesses(r, r.OnLinks(), note)
 	if err != nil {
@@ -75,8 +75,8 @@ func RunLinks(r *resolved.Scenario, costs Costs, note func(record.Event)) (recor
 	return p.play(p, record.OnPlan, r.TimeScale)
 }
 
-// newMachine gives a worker's new process its machine and, as real workers have it, a
-// stream of durations of its own.
+// newMachine gives a worker's new process its machine and, as in real workers,
+// a stream of durations of its own.
 func (p *planned) newMachine(i int) {
 	w := &p.workers[i]
 	p.places[i].machine = worker.New(w.spec.ID, p.scenario.InnerSteps, p.scenario.Exchange.Overlap)
@@ -136,13 +136,13 @@ func (p *planned) carryOut(a policy.Action) {
 // in returns the scenario time after a real duration.
 func (p *planned) in(d time.Duration) policy.Time { return p.now + p.scenario.ScenarioTime(d) }
 
-// cut reports whether messages from one node to another do not get through. A worker
-// that is paused neither sends nor hears.
+// cut reports whether messages from one node to another do not get through. A
+// paused worker neither sends nor receives.
 func (p *planned) cut(from, to int) bool {
 	return p.paused[from] || p.paused[to] || p.links.cut(from, to)
 }
 
-// post sends a control message, and returns how long it is on its way if no
+// post sends a control message. It returns the message's time on its way if no
 // cut path holds it up.
 func (p *planned) post(from, to int, deliver func()) time.Duration {
 	took := p.links.oneWay(from, to)
@@ -159,8 +159,8 @@ func (p *planned) hold(from, to int, deliver func()) {
 	p.held = append(p.held, held{from, to, p.now, deliver})
 }
 
-// arrive delivers a message at a time, but not before one that was sent earlier: a
-// path's messages are on one stream.
+// arrive delivers a message at a time, but not before earlier messages of the
+// path: they are on one stream.
 func (p *planned) arrive(from, to int, at policy.Time, deliver func()) {
 	path := [2]int{from, to}
 	at = max(at, p.latest[path])
@@ -168,8 +168,8 @@ func (p *planned) arrive(from, to int, at policy.Time, deliver func()) {
 	p.later(at, deliver)
 }
 
-// report sends an event to the coordinator's machine. It counts even if the worker dies
-// meanwhile, but not once the worker has asked to join again.
+// report sends an event to the coordinator's machine. The event counts even if
+// the worker dies meanwhile, but not once the worker has asked to join again.
 func (p *planned) report(i int, e policy.Event) {
 	at, life := &p.places[i], p.workers[i].life
 	p.post(at.node, coordinator, func() {
@@ -179,7 +179,7 @@ func (p *planned) report(i int, e policy.Event) {
 	})
 }
 
-// order sends an event to a worker's machine, and returns how long the message is on
+// order sends an event to a worker's machine, and returns the message's time on
 // its way.
 func (p *planned) order(id policy.ID, e worker.Event) time.Duration {
 	i := p.find(id)
@@ -198,7 +198,7 @@ func (p *planned) order(id policy.ID, e worker.Event) time.Duration {
 	})
 }
 
-// drive gives a worker's machine an event and carries out what it decides.
+// drive gives a worker's machine an event and carries out its decisions.
 func (p *planned) drive(i int, e worker.Event) {
 	w, at := &p.workers[i], &p.places[i]
 	switch e := e.(type) {
@@ -250,8 +250,8 @@ func (p *planned) say(i int, e policy.Event) {
 	}
 }
 
-// started is the start of a worker's process. Those that start the run are connected
-// when it begins. A later process is as slow as the one before.
+// started handles the start of a worker's process. Workers that start the run
+// are connected when it begins. A later process is as slow as the one before.
 func (p *planned) started(i int) {
 	w, at := &p.workers[i], &p.places[i]
 	w.alive = true
@@ -273,8 +273,8 @@ func (p *planned) started(i int) {
 	p.hello(i)
 }
 
-// hello is when a worker asks to join. If it has been a member before, it waits until its
-// path is open.
+// hello sends a worker's request to join. If the worker has been a member
+// before, it waits until its path is open.
 func (p *planned) hello(i int) {
 	w, at := &p.workers[i], &p.places[i]
 	heard := p.in(p.links.hello(at.node))
@@ -348,8 +348,8 @@ func (p *planned) lastWords(i int, e policy.Event) {
 	}
 }
 
-// crashed tells the coordinator of a crash by the ICMP error that answers a ping, where
-// the scenario says that the coordinator heeds it.
+// crashed tells the coordinator of a crash by the ICMP error that answers a
+// ping, if the scenario makes it heed such errors.
 func (p *planned) crashed(i int) {
 	if !p.scenario.HeedUnreachable {
 		return
@@ -372,8 +372,8 @@ func (p *planned) resume(i int) {
 	p.processes.resume(i)
 }
 
-// setPaused pauses a worker, or ends the pause: then it receives what has waited in its
-// sockets.
+// setPaused pauses a worker, or ends the pause: then it receives the messages
+// that have waited in its sockets.
 func (p *planned) setPaused(i int, paused bool) {
 	node := p.places[i].node
 	p.paused[node] = paused

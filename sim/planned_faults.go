@@ -9,7 +9,7 @@ import (
 	"testbed/shaping"
 )
 
-// awaitFault expects the next change of the links after a real time.
+// awaitFault schedules the next change of the links after a real time.
 func (p *planned) awaitFault(after time.Duration) {
 	if at, ok := p.scenario.Faults.Next(after); ok {
 		p.changed, p.change = after, at
@@ -17,7 +17,7 @@ func (p *planned) awaitFault(after time.Duration) {
 	}
 }
 
-// changeLinks gives the links the faults of the present time.
+// changeLinks applies the faults of the present time to the links.
 func (p *planned) changeLinks() {
 	plan, err := shaping.Compose(p.scenario.Plan, p.scenario.Faults.At(p.change))
 	if err != nil {
@@ -32,8 +32,8 @@ func (p *planned) changeLinks() {
 	p.release()
 }
 
-// release delivers the messages that no cut path holds up any more, and blocks or
-// resumes running reductions.
+// release delivers the messages that are no longer held up by a cut path, and
+// blocks or resumes running reductions.
 func (p *planned) release() {
 	var still []held
 	for _, h := range p.held {
@@ -54,9 +54,9 @@ func (p *planned) release() {
 	}
 }
 
-// recovered is when a message that was sent at a time arrives, now that its path
-// is open again: with the next probe for it or, if heartbeats go the same way,
-// a round trip after the next of these, whose acknowledgement shows the loss.
+// recovered is the arrival time of a message whose path is open again. It
+// arrives with its next probe. If heartbeats go the same way, it arrives a
+// round trip after the next heartbeat, whose acknowledgement shows the loss.
 func (p *planned) recovered(from, to int, sent policy.Time) policy.Time {
 	at := p.recovery(from, to, sent)
 	if to == coordinator {
@@ -66,7 +66,7 @@ func (p *planned) recovered(from, to int, sent policy.Time) policy.Time {
 	return max(at, p.now)
 }
 
-// recovery is when a packet that was lost at a time arrives, sent again by a probe.
+// recovery is the arrival time of a lost packet that a probe sends again.
 func (p *planned) recovery(from, to int, sent policy.Time) policy.Time {
 	return p.scenario.ScenarioTime(p.links.recovery(from, to, p.scenario.RealDuration(sent), p.scenario.RealDuration(p.now)))
 }

@@ -14,7 +14,7 @@ type transferred struct {
 	version      int // the outer state
 }
 
-// fetch has a worker get the outer state.
+// fetch makes a worker fetch the outer state.
 func (p *planned) fetch(i int, a *worker.BeginFetch) {
 	donor := p.find(a.Donors[0])
 	f := transferred{asker: i, donor: donor, gen: p.workers[i].gen, life: p.workers[donor].life}
@@ -42,7 +42,7 @@ func (p *planned) fetch(i int, a *worker.BeginFetch) {
 	})
 }
 
-// reductionLeft is how long running reductions still take.
+// reductionLeft is the remaining time of running reductions.
 func (p *planned) reductionLeft() (left policy.Time) {
 	for _, r := range p.running {
 		left = max(left, slices.Max(r.ends)-p.now)
@@ -59,7 +59,8 @@ func (p *planned) holdBack() {
 	}
 }
 
-// fetched is the end of a state fetch, if nothing has put it off.
+// fetched is called at the end of a state fetch, unless the fetch has been put
+// off.
 func (p *planned) fetched(f transferred) {
 	w, donor := &p.workers[f.asker], &p.workers[f.donor]
 	asker, from := &p.places[f.asker], &p.places[f.donor]

@@ -11,7 +11,7 @@ import (
 	"testbed/record"
 )
 
-// onLinks is what a reduction is on planned links.
+// onLinks is the state of a reduction on planned links.
 type onLinks struct {
 	ranks   []int         // workers
 	rings   [][2]int      // of the ranks: from, to
@@ -20,10 +20,10 @@ type onLinks struct {
 	since   policy.Time     // it is blocked
 	pairs   map[[2]int]bool // of nodes that send to each other
 	coded   bool
-	broken  bool // it has failed at a rank, so that it ends at no other
+	broken  bool // it has failed at a rank, and so ends at no other
 }
 
-// reduce begins a reduction: each participant when it hears of it.
+// reduce begins a reduction at each participant when the order reaches it.
 func (p *planned) reduce(a *policy.Reduce) {
 	p.links.beginRound(a.Round)
 	r := p.beginReduction(a)
@@ -121,7 +121,7 @@ func (p *planned) expectEnds(r *reduction) {
 	}
 }
 
-// reducedRank is the end of a reduction at one of its ranks.
+// reducedRank is called at the end of a reduction at one of its ranks.
 func (p *planned) reducedRank(rank int, epoch policy.Epoch) {
 	r := p.reduction(epoch)
 	if r == nil || r.blocked || p.now != r.ends[rank] {
@@ -132,14 +132,14 @@ func (p *planned) reducedRank(rank int, epoch policy.Epoch) {
 	}
 	i := r.ranks[rank]
 	if !p.places[i].machine.Reduces(epoch) {
-		return // it has yet to receive the order; see reduceBegins
+		return // it has not received the order yet; see reduceBegins
 	}
 	r.ends[rank] = -1
 	p.drive(i, worker.Reduced{})
 }
 
-// reduceBegins is when a worker receives the order to reduce. One that receives it so
-// late that the others' part of the reduction is over ends it at once.
+// reduceBegins is called when a worker receives the order to reduce. If the
+// others' part of the reduction is already over, the worker ends it at once.
 func (p *planned) reduceBegins(i int, epoch policy.Epoch) {
 	r := p.reduction(epoch)
 	if r == nil {

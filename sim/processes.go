@@ -10,7 +10,7 @@ import (
 )
 
 // processes are the workers' processes, and the injects into them and into the
-// coordinator. Churn's network and the planned links have them in common.
+// coordinator. Churn's network and the planned links share them.
 type processes struct {
 	engine
 	live      liveNetwork
@@ -26,7 +26,7 @@ type processes struct {
 	disconnected bool
 	waiting      []func()
 	outages      int
-	back         policy.Recovered // what the next coordinator is told
+	back         policy.Recovered // event for the next coordinator
 
 	busy, barrier policy.Time // for the churn-like utilisation
 	firstArrival  policy.Time
@@ -40,7 +40,7 @@ type liveNetwork interface {
 	network
 	// started begins the life of a worker's new process.
 	started(i int)
-	// drive gives a worker an event that an inject asks for.
+	// drive gives a worker an event for an inject.
 	drive(i int, e worker.Event)
 	// lastWords sends the last message of a worker. On a cut path it is lost.
 	lastWords(i int, e policy.Event)
@@ -59,22 +59,22 @@ type workerState struct {
 	alive  bool // has joined and has neither crashed nor left
 	member bool
 	paused bool
-	beats  bool // gives heartbeats although it is paused
-	// A life is the time from one request to join to the next: that of a new process,
-	// or of a worker that was evicted and asks again. What is still under way from an
-	// earlier life has no effect.
+	beats  bool // sends heartbeats although it is paused
+	// A life is the time from one request to join to the next: that of a new
+	// process, or of an evicted worker that asks again. Messages still on their
+	// way from an earlier life have no effect.
 	begun       bool // its first process has begun
 	incarnation int  // the number of its process
 	life        int
 	preempted   bool // it leaves after its round
-	// Of the step in flight: when it ends, or how much of it was left when a
-	// pause caught it.
+	// Of the step in flight: when it ends, or how much of it was left when a pause
+	// interrupted it.
 	stepping      bool
 	stepEnd, left policy.Time
-	awaits        []func() // what the worker does once it is no longer paused
+	awaits        []func() // actions of the worker after its pause
 	round         int
 	step          int
-	gen           int // invalidates scheduled events of what it was doing before
+	gen           int // invalidates scheduled events of earlier activities
 	stepFor       policy.Time
 	draw          work.Sampler // the durations of its inner steps
 	onChurn
@@ -137,15 +137,15 @@ func (p *processes) beginStep(i int) {
 	p.continueStep(i, w.stepFor)
 }
 
-// continueStep schedules the end of a worker's step, of which that much is left.
+// continueStep schedules the end of a worker's step, with so much of it left.
 func (p *processes) continueStep(i int, left policy.Time) {
 	w := &p.workers[i]
 	w.stepping, w.stepEnd = true, p.now+left
 	p.heap.push(w.stepEnd, stepDone, i, w.gen)
 }
 
-// endStep records the end of an inner step, and reports whether it counts: the worker
-// may have been told to do something else.
+// endStep records the end of an inner step, and reports whether it counts: the
+// worker may have been given another order.
 func (p *processes) endStep(i, gen int) bool {
 	w := &p.workers[i]
 	if !w.alive || w.gen != gen {
@@ -157,7 +157,7 @@ func (p *processes) endStep(i, gen int) bool {
 	return true
 }
 
-// drop ends the worker's inner step and whatever it waits for.
+// drop ends the worker's inner step and all its waits.
 func (w *workerState) drop() {
 	w.gen++
 	w.stepping, w.begin, w.ahead = false, false, false
@@ -181,7 +181,7 @@ func (p *processes) noteSpeed(w *workerState, factor float64, slow bool) {
 	p.note(&record.Event{Type: record.Restore, Node: w.name})
 }
 
-// carryOut carries out an action of which both networks make the same.
+// carryOut carries out an action that is alike on both networks.
 func (p *processes) carryOut(a policy.Action) {
 	switch a := a.(type) {
 	case *policy.Admit:
@@ -194,7 +194,7 @@ func (p *processes) carryOut(a policy.Action) {
 		p.barrier += p.now - p.firstArrival
 		p.arrivedAny = false
 	case *policy.Reject:
-		p.ended(p.find(a.ID)) // a process that is no member
+		p.ended(p.find(a.ID)) // a process that is no longer a member
 	case *policy.WakeAt:
 		p.wakeAt(a.At)
 	case *policy.Finish:

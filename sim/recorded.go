@@ -7,13 +7,14 @@ import (
 	"testbed/record"
 )
 
-// recorded is the network of a recording: every duration that the record has is the
-// recorded one, and the policy decides anew.
+// recorded is the network of a recording: it uses all recorded durations, and
+// the policy decides again.
 //
 // By induction over the record the same policy with the same parameters sees
-// the same events at the same times and decides the same. From the first other
-// decision on, the times follow from the durations: work is as long as in the
-// same round of the record, whenever it begins. docs/simulator.md has the model.
+// the same events at the same times and decides the same. After the first
+// different decision, times follow from the durations: work takes as long as in
+// the same round of the record, whenever it begins. docs/simulator.md has the
+// model.
 type recorded struct {
 	engine
 	rec      *Recording
@@ -41,7 +42,7 @@ func (r *Recording) Replay(note func(record.Event)) (record.Summary, error) {
 	if r.run.World == record.Real {
 		cfg = r.scenario.OnLinks()
 	}
-	cfg.StallAfter = 0 // a standstill is told as the record has it
+	cfg.StallAfter = 0 // stalls are reported as recorded
 	e, err := newEngine(r.scenario, cfg, note)
 	if err != nil {
 		return record.Summary{}, err
@@ -94,8 +95,9 @@ func (p *recorded) begin() {
 	}
 }
 
-// schedule schedules a call at a place in the record: order is the position of the
-// event. What the record does not have comes after its events of the same time.
+// schedule schedules a call at a place in the record: order is the position of
+// the event. Calls without a place in the record come after the record's events
+// of the same time.
 func (p *recorded) schedule(at policy.Time, order int, do func()) {
 	p.push(at, order, calls, p.keep(do))
 }
@@ -128,8 +130,8 @@ func (p *recorded) handle(e entry) {
 	}
 }
 
-// arrive reports an arrival. An arrival of a worker that has died counts only if it was
-// on its way before, as in the record.
+// arrive reports an arrival. An arrival of a worker that has died counts only
+// if it had been sent before, as in the record.
 func (p *recorded) arrive(t turn, gen int) {
 	w := p.workers[t.id]
 	if w.gen != gen {
@@ -141,9 +143,9 @@ func (p *recorded) arrive(t turn, gen int) {
 	p.step(policy.Arrival{ID: t.id, Round: t.round})
 }
 
-// reduced ends the attempt under way as it ended in the record. One with a
-// worker that has died meanwhile, though not in the record, hangs until the
-// machine notices.
+// reduced ends the attempt under way as it ended in the record. An attempt with
+// a worker that has died, though not in the record, hangs until the machine
+// notices.
 func (p *recorded) reduced() {
 	round, epoch := p.machine.OuterSteps()+1, p.epoch
 	if id := p.running.failed; id != nil && slices.Contains(p.ring, *id) {
@@ -170,7 +172,8 @@ func (p *recorded) reduced() {
 	}
 }
 
-// fetched is the end of a state fetch, which began when the run had so many outer steps.
+// fetched is called at the end of a state fetch, which began when the run had
+// so many outer steps.
 func (p *recorded) fetched(id, from policy.ID, gen, outerSteps int, f recordedFetch) {
 	w := p.workers[id]
 	switch {
@@ -184,8 +187,8 @@ func (p *recorded) fetched(id, from policy.ID, gen, outerSteps int, f recordedFe
 	}
 }
 
-// wakeUp wakes the machine up, after the heartbeats that it has to have heard
-// by then.
+// wakeUp wakes the machine up, after the heartbeats that must have arrived by
+// then.
 func (p *recorded) wakeUp() {
 	period := p.scenario.Policy.HeartbeatPeriod
 	for _, w := range p.scenario.Workers {
@@ -194,7 +197,7 @@ func (p *recorded) wakeUp() {
 		}
 	}
 	p.step(policy.Timer{})
-	for _, w := range p.scenario.Workers { // those that were too late for this check
+	for _, w := range p.scenario.Workers { // heartbeats that were too late for this check
 		for _, at := range p.rec.silent[w.ID] {
 			if at == p.now && p.rec.heardLate(w.ID, at) {
 				p.step(policy.Heartbeat{ID: w.ID})
@@ -203,8 +206,9 @@ func (p *recorded) wakeUp() {
 	}
 }
 
-// heardBy reports whether a worker has been heard by a check. It has been if the record
-// does not say otherwise. A heartbeat whose time is known was reported at that time.
+// heardBy reports whether a worker's heartbeat has arrived by a check. It has
+// if the record does not say otherwise. A heartbeat whose time is known was
+// reported at that time.
 func (p *recorded) heardBy(id policy.ID, check int) bool {
 	w := p.workers[id]
 	if !w.joined || w.dead {
@@ -244,7 +248,7 @@ func (p *recorded) carryOut(a policy.Action) {
 	case *policy.Abort:
 		p.epoch = 0
 		for _, id := range a.Participants {
-			if a.Confirm && !p.workers[id].dead { // when the answer came the record does not say
+			if a.Confirm && !p.workers[id].dead { // the record has no time for the answer
 				p.later(p.now, func() { p.step(policy.ReduceFailed{ID: id, Epoch: a.Epoch}) })
 			}
 		}
@@ -283,8 +287,8 @@ func (p *recorded) startRound(t turn) {
 	p.schedule(p.now+took, order, func() { p.arrive(t, gen) })
 }
 
-// reduce begins the next attempt of a round. One that the record saw aborted
-// because a participant was lost does not end by itself.
+// reduce begins the next attempt of a round. An attempt that was aborted in the
+// record because a participant was lost does not end by itself.
 func (p *recorded) reduce(a *policy.Reduce) {
 	attempts, k := p.rec.reduces[a.Round], p.attempts[a.Round]
 	p.attempts[a.Round]++
@@ -305,8 +309,8 @@ func (p *recorded) reduce(a *policy.Reduce) {
 	p.push(p.now+p.running.took, p.running.order, reduced, int(a.Epoch))
 }
 
-// gathers says whether a participant of an attempt that was aborted took part
-// in the next one.
+// gathers reports whether a participant of an aborted attempt took part in the
+// next one.
 func gathers(attempts []recordedReduce, k int, id policy.ID) bool {
 	return k+1 < len(attempts) && slices.Contains(attempts[k+1].participants, id)
 }
@@ -316,7 +320,7 @@ func (p *recorded) fetch(a *policy.Fetch) {
 	w.gen++
 	f := recordedFetch{took: p.rec.fetching, order: later}
 	if p.rec.run.World == record.Sim && a.Rule == policy.RuleResync {
-		f.took = 0 // as the simulator has it
+		f.took = 0 // as in the simulator
 	}
 	if all, k := p.rec.fetches[turn{a.ID, a.Round}], w.fetches[a.Round]; k < len(all) {
 		if f = all[k]; !f.done && !f.stale && !f.failed {
@@ -328,7 +332,7 @@ func (p *recorded) fetch(a *policy.Fetch) {
 	p.schedule(p.now+f.took, f.order, func() { p.fetched(a.ID, a.From, gen, a.OuterSteps, f) })
 }
 
-// wakeAt schedules the machine's wake-up, as late as that of the record was.
+// wakeAt schedules the machine's wake-up, as late as in the record.
 func (p *recorded) wakeAt(at policy.Time) {
 	order := later
 	period := p.scenario.Policy.HeartbeatPeriod

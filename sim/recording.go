@@ -13,9 +13,9 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// Recording is what the record of a run says about everything but decisions:
-// how long work, reductions and fetches took, who came and went when, who was
-// silent, and how late timers were.
+// Recording is everything in the record of a run except decisions: the
+// durations of work, reductions and fetches, the joins and departures, the
+// silences, and the lateness of timers.
 type Recording struct {
 	scenario *resolved.Scenario
 	run      record.Run
@@ -25,34 +25,34 @@ type Recording struct {
 	crashes map[policy.ID]happened
 	leaves  map[policy.ID]happened
 	losses  map[policy.ID]loss
-	other   []happened // injects that only change what is recorded anyway
+	other   []happened // injects that only change recorded values
 	factors map[policy.ID][]factorChange
 
 	evicted map[policy.ID]policy.Time
 
 	work      map[turn]*recordedWork
 	steps     map[policy.ID][]record.Event // of all rounds
-	overhead  map[policy.ID]policy.Time    // of a round besides its inner steps, the median
+	overhead  map[policy.ID]policy.Time    // median time of a round besides its inner steps
 	reduces   map[int][]recordedReduce     // attempts, by round
-	reduction policy.Time                  // the median of those that succeeded
+	reduction policy.Time                  // median of the successful ones
 	fetches   map[turn][]recordedFetch
-	fetching  policy.Time // the median of those that succeeded
+	fetching  policy.Time // median of the successful ones
 
 	silent map[policy.ID]map[int]policy.Time // last sign of life, by the check that missed one
 	gone   map[policy.ID]policy.Time         // evicted as silent: its last sign of life
-	checks map[int]happened                  // those that were seen to take place, by their number
+	checks map[int]happened                  // checks that were seen to take place, by their number
 	closes map[int]recordedClose
 }
 
-// happened is something at a time; order is its place in the record, which
-// decides between equals.
+// happened is an event at a time. order is its place in the record, which
+// breaks ties.
 type happened struct {
 	at    policy.Time
 	order int
 	event record.Event
 }
 
-// loss is a worker found to be gone by other signs than its heartbeats.
+// loss is a worker whose loss was noticed by signs other than its heartbeats.
 type loss struct {
 	happened
 	rule policy.Rule
@@ -73,11 +73,11 @@ type recordedWork struct {
 	begun   policy.Time
 	known   bool           // the record shows when it began
 	steps   []record.Event // completed inner steps, by number
-	took    policy.Time    // from the word to begin to the arrival
+	took    policy.Time    // from the order to begin until the arrival
 	arrived bool
 	at      policy.Time // of the arrival
 	order   int
-	// It had not arrived after this long, or if that is not known by then.
+	// It had not arrived after this long or, if that is not known, by this time.
 	atLeast, notUntil policy.Time
 }
 
@@ -86,14 +86,14 @@ type recordedReduce struct {
 	slowest      policy.Time // as the participants timed it
 	participants []policy.ID
 	done         bool
-	failed, peer *policy.ID  // who gave up by itself, and at whom
-	without      []policy.ID // participants whose vote was against the outer step
+	failed, peer *policy.ID  // worker that gave up by itself, and its peer
+	without      []policy.ID // participants that voted against the outer step
 	order        int
 }
 
 type recordedFetch struct {
 	begun, took policy.Time
-	// How it ended; if in neither way, it took longer than the record has.
+	// How it ended. If all are false, it took longer than the record.
 	done, stale, failed bool
 	order               int
 }
@@ -104,9 +104,10 @@ type recordedClose struct {
 	order int
 }
 
-// NewRecording reads the events of a run of the scenario, which is resolved under the
-// policy that is to decide anew; its parameters may differ from those of the run. A
-// record of a real run needs a scenario with the time scale of that run.
+// NewRecording reads the events of a run of the scenario. The scenario is
+// resolved under the policy that is to decide again, whose parameters may
+// differ from the run's. A record of a real run needs a scenario with the time
+// scale of that run.
 func NewRecording(s *resolved.Scenario, events []record.Event) (*Recording, error) {
 	fail := func(format string, a ...any) (*Recording, error) {
 		return nil, fmt.Errorf("replaying %s: %w", s.Name, fmt.Errorf(format, a...))
@@ -224,7 +225,7 @@ func (r *reader) read(i int, e record.Event) error {
 	case record.FetchDone:
 		r.endFetch(id, i, e.T, func(f *recordedFetch) { f.done = true })
 		switch {
-		case r.watching[id]: // when it begins, the record does not show
+		case r.watching[id]: // its beginning is not in the record
 			r.working[id] = e.Round
 		case !r.reducing:
 			r.begin(id, e.Round, e.T)
@@ -268,7 +269,7 @@ func (r *reader) arrive(id policy.ID, at happened) {
 	}
 }
 
-// reduction takes in an event of the reduction under way.
+// reduction reads an event of the reduction under way.
 func (r *reader) reduction(at happened, rule policy.Rule) {
 	e := at.event
 	r.reducing = e.Type == record.ReduceStart || r.reducing && e.Type == record.ReduceDone
@@ -350,7 +351,7 @@ func (r *reader) begin(id policy.ID, round int, now policy.Time) {
 	r.working[id] = round
 }
 
-// drop notes that a worker did not get to its arrival.
+// drop notes that a worker did not reach its arrival.
 func (r *reader) drop(id policy.ID, now policy.Time) {
 	if round, ok := r.working[id]; ok {
 		w := r.at(turn{id, round})
@@ -381,10 +382,10 @@ func (r *reader) closed(order int, e record.Event, rule policy.Rule) {
 		c.late = max(0, e.T-e.Reason.Deadline.At-e.Reason.Deadline.Credit)
 	case rule == policy.RuleQuorum && (e.Duration > 0 || e.Held > 0):
 		c.late = e.Duration
-	case rule == policy.RuleQuorum && strings.HasPrefix(r.run.Policy, "straggler"): // older records do not say
+	case rule == policy.RuleQuorum && strings.HasPrefix(r.run.Policy, "straggler"): // older records do not have it
 		var arrivals []policy.Time
 		for _, id := range e.Participants {
-			if at, ok := r.arrivals[turn{id, e.Round}]; ok { // one with zeros has none
+			if at, ok := r.arrivals[turn{id, e.Round}]; ok { // an arrival with zeros has no turn
 				arrivals = append(arrivals, at)
 			}
 		}
@@ -397,7 +398,7 @@ func (r *reader) closed(order int, e record.Event, rule policy.Rule) {
 	r.closes[e.Round] = c
 }
 
-// missed takes down a check that found a worker silent.
+// missed notes a check that found a worker silent.
 func (r *reader) missed(id policy.ID, at happened) {
 	check := int(at.at / r.scenario.Policy.HeartbeatPeriod)
 	if r.silent[id] == nil {
@@ -409,8 +410,8 @@ func (r *reader) missed(id policy.ID, at happened) {
 	}
 }
 
-// conclude computes what stands in for what was not recorded, and adds what
-// the scenario has in store for the time after the record.
+// conclude computes substitutes for values that were not recorded, and adds the
+// scenario's happenings for the time after the record.
 func (r *Recording) conclude() {
 	overheads := map[policy.ID][]policy.Time{}
 	for t, w := range r.work {
@@ -457,7 +458,7 @@ func (r *Recording) conclude() {
 		id := *in.ID
 		at := happened{at: in.At, order: later, event: record.Event{T: in.At, Node: id.Node()}}
 		evicted, out := r.evicted[id]
-		unseen := in.At > r.end || out && in.At > evicted // nobody was there any more
+		unseen := in.At > r.end || out && in.At > evicted // no worker was there any more
 		_, crashed := r.crashes[id]
 		_, left := r.leaves[id]
 		switch {
@@ -482,10 +483,10 @@ func (r *Recording) conclude() {
 	}
 }
 
-// maxTime bounds the times of a record, as those of a scenario are.
+// maxTime limits the times of a record, like those of a scenario.
 const maxTime = policy.Time(1e12)
 
-// later is the order of what the record does not have.
+// later is the order of calls without a place in the record.
 const later = 1 << 50
 
 func median(all []policy.Time, none policy.Time) policy.Time {
@@ -506,9 +507,9 @@ func (r *Recording) factor(id policy.ID, at policy.Time) float64 {
 	return f
 }
 
-// estimate is an inner step that the record does not have: the last one
-// that the worker began with the same slowness, or else the mean that the
-// scenario gives it.
+// estimate is the duration of an inner step that the record does not have: of
+// the last one that the worker began with the same slowness, or else the
+// scenario's mean.
 func (r *Recording) estimate(id policy.ID, factor float64) policy.Time {
 	w, _ := r.scenario.Worker(id)
 	if c := r.scenario.Work.Of(id); c != nil {
@@ -523,8 +524,8 @@ func (r *Recording) estimate(id policy.ID, factor float64) policy.Time {
 	return best
 }
 
-// round says how a worker passes a round that it begins at a time: the lengths
-// of its inner steps and the time to its arrival.
+// round returns a worker's part in a round that it begins at a time: the
+// lengths of its inner steps and the time to its arrival.
 func (r *Recording) round(t turn, begin policy.Time) (steps []policy.Time, took policy.Time, order int) {
 	w := r.work[t]
 	if w == nil {

@@ -6,7 +6,7 @@ import (
 	"testbed/policy"
 )
 
-// reduction is an all-reduce that is under way. There is one at a time, unless the
+// reduction is an all-reduce under way. There is one at a time, unless the
 // policy allows a run to split.
 type reduction struct {
 	epoch          policy.Epoch
@@ -29,7 +29,7 @@ func (p *processes) endReduction(epoch policy.Epoch) {
 	p.running = slices.DeleteFunc(p.running, func(r *reduction) bool { return r.epoch == epoch })
 }
 
-// reduction returns the one of an epoch if it is under way, else nil.
+// reduction returns the reduction of an epoch if it is under way, else nil.
 func (p *processes) reduction(epoch policy.Epoch) *reduction {
 	for _, r := range p.running {
 		if r.epoch == epoch {

@@ -8,17 +8,17 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// Times are what single things take on the links of a scenario's plan, in real
-// time, when nothing disturbs them: what RunLinks is made of, to be compared
-// with measurements one by one.
+// Times are the undisturbed durations, in real time, of single operations on
+// the links of a scenario's plan. RunLinks is made of them. They serve for
+// comparison with measurements one by one.
 type Times struct {
 	links *links
 	nodes map[policy.ID]int
 }
 
-// NewTimes computes with the links of a scenario and the costs of a machine.
-// Where the all-reduce chooses by itself whether to shorten codes, they are not
-// shortened.
+// NewTimes computes with the links of a scenario and the costs of a machine. If
+// the all-reduce decides by itself whether to shorten codes, NewTimes assumes
+// that they are not shortened.
 func NewTimes(r *resolved.Scenario, costs Costs) *Times {
 	t := &Times{links: newLinks(r, costs), nodes: map[policy.ID]int{}}
 	for i, w := range r.Workers {
@@ -35,8 +35,8 @@ func (t *Times) With(costs Costs) *Times {
 }
 
 // Sending returns the same links for reductions in which so many participants
-// send these bytes together, as a record says that they did: entropy coding
-// shortens by what the values are.
+// send so many bytes together, as in a record. The bytes depend on the values,
+// because entropy coding does.
 func (t *Times) Sending(participants int, bytes int64) *Times {
 	other := t.copied()
 	other.links.coded, other.links.share = false, 0
@@ -61,7 +61,7 @@ func (t *Times) Control(id policy.ID) time.Duration {
 func (t *Times) Hello(id policy.ID) time.Duration { return t.links.hello(t.nodes[id]) }
 
 // Reduction is the time of a reduction in which all begin together. before are
-// the participants of the reduction before, who are connected.
+// the participants of the reduction before, which are connected.
 func (t *Times) Reduction(participants, before []policy.ID) time.Duration {
 	warm := t.links.connected(t.ring(before))
 	ends := t.links.reduce(t.ring(participants), make([]time.Duration, len(participants)), func(i, j int) bool { return !warm[[2]int{i, j}] })
@@ -76,14 +76,16 @@ func (t *Times) of(ids []policy.ID) []int {
 	return nodes
 }
 
-// ring are the nodes of participants in the order of their ring, as RunLinks has
-// it.
+// ring are the nodes of participants in the order of their ring, as in
+// RunLinks.
 func (t *Times) ring(ids []policy.ID) []int { return t.of(t.links.inOrder(ids)) }
 
-// Hops is how many hops in a row a reduction of so many participants takes.
+// Hops is the number of consecutive hops in a reduction of so many
+// participants.
 func (t *Times) Hops(participants int) int { return t.links.algorithm.Hops(participants) }
 
-// Sent is the bytes that so many participants send together in a reduction.
+// Sent is the number of bytes that so many participants send together in a
+// reduction.
 func (t *Times) Sent(participants int) int64 {
 	if participants < 2 {
 		return 0
@@ -92,8 +94,8 @@ func (t *Times) Sent(participants int) int64 {
 }
 
 // Fetch is the time of a state fetch, from a worker's decision until it has the
-// outcomes of so many outer steps or, if there are none, the whole state, of
-// which the first donor has the help of the others.
+// outcomes of so many outer steps. Without outcomes, it is the time of the
+// whole state, which the first donor sends with the help of the others.
 func (t *Times) Fetch(asker policy.ID, donors []policy.ID, outcomes int) time.Duration {
 	a, from := t.nodes[asker], t.of(donors)
 	request := t.links.fetchRequest(a, from[0])
@@ -103,8 +105,8 @@ func (t *Times) Fetch(asker policy.ID, donors []policy.ID, outcomes int) time.Du
 	return request + t.links.fetchState(from, a, false)
 }
 
-// FetchBytes is how many bytes Fetch gets: so many outcomes or, if there are
-// none, the whole state, before compression.
+// FetchBytes is the size of a fetch in bytes: of so many outcomes or, if there
+// are none, of the whole state, before compression.
 func (t *Times) FetchBytes(outcomes int) int64 {
 	if outcomes > 0 {
 		return int64(t.links.outcomes(0, outcomes))

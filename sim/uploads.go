@@ -21,7 +21,7 @@ type upload struct {
 // store is the store's position in the plan: behind the workers.
 func (p *planned) store() int { return len(p.workers) + 1 }
 
-// beginUpload begins an upload, if there is one to begin.
+// beginUpload begins an upload, if one is due.
 func (p *planned) beginUpload(u *train.Upload) {
 	if u == nil {
 		return
@@ -34,7 +34,7 @@ func (p *planned) beginUpload(u *train.Upload) {
 	p.later(p.upload.end, p.uploaded)
 }
 
-// uploaded is the end of the upload, if nothing has put it off.
+// uploaded is called at the end of the upload, unless it has been put off.
 func (p *planned) uploaded() {
 	u := p.upload
 	if p.now < u.end {
@@ -56,8 +56,8 @@ func (p *planned) uploaded() {
 	p.beginUpload(p.queue.Ended())
 }
 
-// shareWithUpload has the reduction that begins share a link with the upload, or the
-// upload wait for it. times computes when the reduction ends at each rank.
+// shareWithUpload lets a beginning reduction share a link with the upload, or
+// puts off the upload. times computes when the reduction ends at each rank.
 func (p *planned) shareWithUpload(r *reduction, times func() []time.Duration) {
 	if p.scenario.Upload.Yields {
 		p.upload.yield(p.now, r.ends)
@@ -70,14 +70,15 @@ func (p *planned) shareWithUpload(r *reduction, times func() []time.Duration) {
 	r.longest += slices.Max(r.ends) - alone
 }
 
-// sharedTransfer is one that has a link to itself until its end, if nothing disturbs it.
+// sharedTransfer is a transfer that has a link to itself until its end, unless
+// it has to share.
 type sharedTransfer struct{ end policy.Time }
 
-// share has a reduction begin on the link, which the two then share evenly: queues
-// are fair between destinations. full is when it would end for each rank with the
-// link to itself, and half with half of it. It returns when it does end: as long as
-// the transfer lasts the reduction proceeds as with half the link, and afterwards
-// as with all of it. The transfer ends later by what it has not got meanwhile.
+// share begins a reduction on the link. The two share it evenly, because queues
+// are fair between destinations. full has the reduction's end for each rank
+// with the whole link, half with half of it. share returns the actual ends:
+// during the transfer the reduction proceeds as with half the link, afterwards
+// as with all of it. The transfer's end is put off by the time that it lost.
 func (t *sharedTransfer) share(now policy.Time, full, half []policy.Time) []policy.Time {
 	ends := slices.Clone(full)
 	slow := slices.Max(half) - now
@@ -93,7 +94,7 @@ func (t *sharedTransfer) share(now policy.Time, full, half []policy.Time) []poli
 	return ends
 }
 
-// yield has the transfer wait until a reduction is over.
+// yield makes the transfer wait until a reduction is over.
 func (t *sharedTransfer) yield(now policy.Time, ends []policy.Time) {
 	if t.end > now {
 		t.end += max(0, slices.Max(ends)-now)

@@ -1,5 +1,5 @@
-// Package convert writes scenarios: as JSON or YAML that reads back as the same
-// scenario, and as files of churn's, which have fewer fields.
+// Package convert writes scenarios: as JSON or YAML that parses to the same
+// scenario, and as files for churn, which have fewer fields.
 package convert
 
 import (
@@ -20,7 +20,7 @@ import (
 	"testbed/scenarios/internal/jsonnode"
 )
 
-// Format is what a scenario is written as.
+// Format is the format that a scenario is written in.
 type Format string
 
 // The formats.
@@ -30,7 +30,7 @@ const (
 	YAML  Format = "yaml"
 )
 
-// Formats lists them.
+// Formats lists the formats.
 var Formats = []Format{Churn, JSON, YAML}
 
 // Set takes the format of that name. With String and Type, a Format is the value
@@ -45,7 +45,7 @@ func (f *Format) Set(name string) error {
 
 func (f Format) String() string { return string(f) }
 
-// Type is what stands for the value in a flag's help.
+// Type stands for the value in a flag's help.
 func (f Format) Type() string { return "format" }
 
 // FormatOf returns the format of a scenario's file: JSON if it is an object in
@@ -57,7 +57,7 @@ func FormatOf(source []byte) Format {
 	return YAML
 }
 
-// Extension is how the name of a file in this format ends.
+// Extension is the ending of file names in this format.
 func (f Format) Extension() string {
 	if f == YAML {
 		return ".yaml"
@@ -65,10 +65,11 @@ func (f Format) Extension() string {
 	return ".json"
 }
 
-// Text returns the scenario as a file. JSON and YAML have every field, and read
-// back as the same scenario if its traces lie beside them; its name is that of
-// the file. Of churn's format, lost says what it cannot hold of the scenario, a
-// line each; what it would be another scenario without is a *scenarios.Error.
+// Text returns the scenario as a file. JSON and YAML have every field, and
+// parse to the same scenario if its traces are in the same folder; the name of
+// the file is its name. For churn's format, lost lists the parts of the
+// scenario that it cannot hold, a line each. A part without which it would be
+// another scenario is a *scenarios.Error.
 func Text(s *scenarios.Scenario, to Format) (text []byte, lost []string, err error) {
 	switch to {
 	case Churn:
@@ -81,8 +82,8 @@ func Text(s *scenarios.Scenario, to Format) (text []byte, lost []string, err err
 	return text, nil, err
 }
 
-// File writes what Text returns, and reads it back: the files that it names may
-// not lie beside it. What is wrong with it is a *scenarios.Error.
+// File writes the output of Text, and reads it back: files that it names may be
+// missing in its folder. Problems are a *scenarios.Error.
 func File(s *scenarios.Scenario, to Format, name string) (lost []string, err error) {
 	text, lost, err := Text(s, to)
 	if err != nil {
@@ -95,7 +96,7 @@ func File(s *scenarios.Scenario, to Format, name string) (lost []string, err err
 	return lost, err
 }
 
-// ofChurn is a scenario of churn's.
+// ofChurn is a scenario in churn's format.
 type ofChurn struct {
 	Seed                   uint64             `json:"seed"`
 	Workers                []scenarios.Worker `json:"workers"`
@@ -183,8 +184,8 @@ func list(ops []faults.Op) string {
 	return strings.Join(parts, ", ")
 }
 
-// toYAML lays the fields of the scenario's JSON out as a person would: blocks,
-// and on one line what is short.
+// toYAML lays the fields of the scenario's JSON out as a person would: in
+// blocks, with short values on one line.
 func toYAML(s *scenarios.Scenario) ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("writing scenario %s as YAML: %w", s.Name, err)
@@ -210,8 +211,8 @@ func toYAML(s *scenarios.Scenario) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// restyle takes the quotes and braces of JSON from a node. Scalars are quoted
-// that a reader, also one of YAML 1.1, would take for something else than text.
+// restyle takes the quotes and braces of JSON from a node. It quotes text that
+// a reader, even one of YAML 1.1, would take for another type.
 func restyle(n *yaml.Node) error {
 	n.Style = 0
 	short := n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode

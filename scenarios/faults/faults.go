@@ -1,5 +1,5 @@
-// Package faults says what happens to the workers and links of a run, and when: the
-// injects of a scenario. Whoever plays the run carries them out.
+// Package faults determines what happens to the workers and links of a run, and
+// when: the injects of a scenario. The player of the run carries them out.
 //
 // The package is pure.
 package faults
@@ -30,11 +30,11 @@ const (
 	// Restart is a Crash, after which a new process of the worker begins.
 	Restart Op = "Restart"
 	Fail    Op = "Fail" // the worker gives up, and says so
-	// Preempt gives the worker notice: it takes part until the outcome of the
-	// running round, and leaves. When the notice is over it is dead.
+	// Preempt gives the worker notice. The worker takes part until the outcome of
+	// the running round, and leaves. When the notice is over it is killed.
 	Preempt Op = "Preempt"
-	// FailReduce has the reduction fail that the worker takes part in, or else the
-	// next: at once, and so for all, or alone.
+	// FailReduce fails the reduction that the worker takes part in, or else the
+	// next: at once, and so for all participants, or alone.
 	FailReduce Op = "FailReduce"
 )
 
@@ -74,7 +74,7 @@ type Inject struct {
 	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 
-// String says what happens to whom: "Crash w3".
+// String describes the inject: "Crash w3".
 func (in Inject) String() string {
 	text := string(in.Op)
 	if in.ID != nil {

@@ -58,13 +58,13 @@ type LinkInject struct {
 	// With `LinkTrace`, which needs it: the trace's file, in the scenario's folder or
 	// below.
 	File string `yaml:"file" json:"file,omitempty"`
-	// Pace is what File holds.
+	// Pace is the content of File.
 	Pace           *shaping.Pace `yaml:"-" json:"pace,omitempty"`
 	shaping.Access `yaml:",inline"`
 	shaping.Path   `yaml:",inline"`
 }
 
-// String says what happens to what: "LinkTrace w3 up".
+// String describes the inject: "LinkTrace w3 up".
 func (in LinkInject) String() string {
 	text := string(in.Op)
 	switch {
@@ -81,16 +81,16 @@ func (in LinkInject) String() string {
 	return text
 }
 
-// Schedule is what happens to the links of a run, by real time since scenario time
-// zero.
+// Schedule lists what happens to the links of a run, by real time since
+// scenario time zero.
 type Schedule struct {
 	timescale.Scale
 	Nodes   []string     // of the plan
-	Injects []Inject     // of which partitions and pauses with heartbeats cut links
+	Injects []Inject     // whose partitions and pauses with heartbeats cut links
 	Links   []LinkInject `json:",omitempty"`
 }
 
-// directions are the paths of an inject that names some.
+// directions are the paths of an inject that names paths.
 func (in LinkInject) directions() []shaping.Direction {
 	if in.Between != nil {
 		a, b := in.Between[0], in.Between[1]
@@ -99,7 +99,8 @@ func (in LinkInject) directions() []shaping.Direction {
 	return []shaping.Direction{{From: in.From, To: in.To}}
 }
 
-// Faults is the inject as shaping has it, that long after its beginning.
+// Faults converts the inject to shaping's faults, at a time since its
+// beginning.
 func (in LinkInject) Faults(s *Schedule, since time.Duration) []shaping.Fault {
 	switch {
 	case in.Op == LinkTrace:
@@ -130,9 +131,8 @@ func (in LinkInject) Faults(s *Schedule, since time.Duration) []shaping.Fault {
 	return all
 }
 
-// At returns what is wrong with links at a time: the partitions that are not
-// cleared, and the injects of links that are not over. The time is real, since
-// scenario time zero.
+// At returns the faults of links at a time: partitions that are not cleared,
+// and unfinished injects of links. The time is real, since scenario time zero.
 func (s *Schedule) At(at time.Duration) []shaping.Fault {
 	var faults []shaping.Fault
 	for _, part := range s.partitions(at) {
@@ -160,8 +160,8 @@ func (s *Schedule) At(at time.Duration) []shaping.Fault {
 	return faults
 }
 
-// Next returns when At may change next after a time, if ever.
-// Times are real, since scenario time zero; before it, they are negative.
+// Next returns when At may change next after a time, if ever. Times are real,
+// since scenario time zero. Earlier times are negative.
 func (s *Schedule) Next(after time.Duration) (next time.Duration, ok bool) {
 	consider := func(t time.Duration) {
 		if t > after && (!ok || t < next) {
@@ -203,8 +203,8 @@ func (s *Schedule) Next(after time.Duration) (next time.Duration, ok bool) {
 	return next, ok
 }
 
-// LinkActive says whether an inject of links is under way at a time, and a flap
-// at work. The time is as for At.
+// LinkActive reports whether an inject of links is under way at a time; for a
+// flap, whether the path is cut. The time is as for At.
 func (s *Schedule) LinkActive(i int, at time.Duration) bool {
 	in := s.Links[i]
 	begin := s.RealDuration(in.At)
@@ -232,7 +232,7 @@ func (s *Schedule) partitions(at time.Duration) (parts [][]policy.ID) {
 	return parts
 }
 
-// hanging returns who is paused at a time and gives heartbeats all the same.
+// hanging returns the workers that are paused at a time but send heartbeats.
 func (s *Schedule) hanging(at time.Duration) (ids []policy.ID) {
 	for _, i := range InTime(s.Injects) {
 		in := s.Injects[i]
@@ -247,8 +247,8 @@ func (s *Schedule) hanging(at time.Duration) (ids []policy.ID) {
 	return ids
 }
 
-// Active returns the positions of the link injects under way at a time,
-// the latest last, so that it counts.
+// Active returns the positions of the link injects under way at a time. The
+// latest comes last, and takes precedence.
 func (s *Schedule) Active(at time.Duration) (active []int) {
 	for i := range s.Links {
 		if s.LinkActive(i, at) {

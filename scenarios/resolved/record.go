@@ -9,13 +9,13 @@ import (
 	"testbed/scenarios/faults"
 )
 
-// needsLife has the events of the injects that happen to workers which live then.
+// needsLife has the events of the injects that happen only to living workers.
 var needsLife = map[faults.Op]record.Type{
 	faults.Crash: record.Crash, faults.Leave: record.Leave, faults.Fail: record.Fail,
 	faults.Pause: record.Pause, faults.Resume: record.Resume, faults.Preempt: record.Preempt, faults.FailReduce: record.FailReduce,
 }
 
-// Setup is what summaries need to know of a run of the scenario.
+// Setup is the information that summaries need about a run of the scenario.
 func (s *Scenario) Setup() record.Setup {
 	setup := record.Setup{
 		Workers: s.IDs(), InnerSteps: s.InnerSteps, InitialStep: s.InitialStep(), Overlap: s.Exchange.Overlap, Grouping: s.Grouping,

@@ -1,5 +1,5 @@
-// Package resolved is a scenario taken apart: the values that nodes, links, reductions
-// and simulators take, so that none of them knows the scenario language.
+// Package resolved is a scenario as plain values for nodes, links, reductions
+// and simulators, so that none of them depends on the scenario language.
 // scenarios.Scenario.Resolve makes them, once for each run.
 package resolved
 
@@ -19,8 +19,8 @@ import (
 	"testbed/train/work"
 )
 
-// Scenario is what is played: the same for every player. Times are scenario time in
-// microseconds where nothing else is said.
+// Scenario is a scenario as every player plays it. Times are scenario time in
+// microseconds unless stated otherwise.
 type Scenario struct {
 	Name string
 	Seed uint64
@@ -31,40 +31,42 @@ type Scenario struct {
 	TargetOuterSteps int
 	Horizon          policy.Time
 
-	// PolicyName is the policy as the user names it, NAME[:parameter=value]…, for the
-	// record. Empty: none is chosen.
+	// PolicyName is the policy as the user names it, NAME[:parameter=value]…, for
+	// the record. Empty: no policy is chosen.
 	PolicyName string
-	// Policy is what the coordinator's machine needs to know on churn's network, where
-	// nothing but the scenario disturbs arrivals; OnLinks is for all others.
+	// Policy is the configuration of the coordinator's machine on churn's network,
+	// where nothing but the scenario disturbs arrivals. OnLinks is the
+	// configuration on all other networks.
 	Policy policy.Config
-	// MinSlack and StallAfter are those of OnLinks.
+	// MinSlack and StallAfter are fields of OnLinks.
 	MinSlack, StallAfter policy.Time
-	// Patience is how long, in real time, a healthy exchange may stall on the
-	// slowest of the links, also while injects make them slower.
+	// Patience is the real time for which a healthy exchange may stall on the
+	// slowest of the links, even while injects make them slower.
 	Patience time.Duration
 	// StalenessWeight, 0 to 1, is the weight with which a worker adds a late
 	// pseudo-gradient to its next contribution; 0 discards it.
 	StalenessWeight float64
 
-	Injects []faults.Inject  // what happens to workers and the coordinator
-	Faults  *faults.Schedule // what happens to links
+	Injects []faults.Inject  // injects of workers and of the coordinator
+	Faults  *faults.Schedule // changes of links
 
 	Churn Churn
-	Plan  *shaping.Plan // the links; it is shared, and not changed
-	// LinkGroups are the groups of the links in which the workers are, by number, in
-	// the order of Workers; -1: in none.
+	Plan  *shaping.Plan // the links; shared, and not changed
+	// LinkGroups are the numbers of the workers' groups of links, in the order of
+	// Workers; -1 for no group.
 	LinkGroups []int
-	// HeedUnreachable has the coordinator act on the ICMP error that nobody listens at
-	// an address any more.
+	// HeedUnreachable makes the coordinator act on the ICMP error that no process
+	// listens at an address.
 	HeedUnreachable bool
 
 	Reduction reduction.Spec
-	// Grouping says who reduces with whom in which round; nil: all workers together.
+	// Grouping determines which workers reduce together in which round; nil:
+	// always all.
 	Grouping *policy.Grouping
 
 	Work *work.Spec // nil: inner steps vary by Worker.Jitter alone
-	// Measured says that inner steps take as long as computing takes, on a worker whose
-	// steps are typical.
+	// Measured reports that inner steps take as long as computing takes, for a
+	// worker with typical steps.
 	Measured bool
 
 	Train      *task.Spec // nil: a stand-in is trained
@@ -82,17 +84,18 @@ type Worker struct {
 	JoinAt policy.Time
 	// An inner step takes Mean ± Jitter, uniformly, if Scenario.Work says nothing else.
 	Mean, Jitter policy.Time
-	// InitialStep is how many outer steps its first process claims to have taken.
+	// InitialStep is the number of outer steps that its first process claims to
+	// have taken.
 	InitialStep int
 }
 
-// Asks returns how the first process of the worker asks to join a run that begins at
-// a time: one of those that start it holds the initial state.
+// Asks returns the request to join of the worker's first process, in a run that
+// begins at a time. A worker that joins at that time holds the initial state.
 func (w Worker) Asks(first policy.Time) policy.Join {
 	return policy.Join{ID: w.ID, HasState: w.JoinAt == first || w.InitialStep > 0, OuterSteps: w.InitialStep}
 }
 
-// Churn is churn's model of the network: a message takes BaseLatency, and a state
+// Churn is the network model of churn: a message takes BaseLatency, and a state
 // fetch or an all-reduce BaseLatency + StateBytes / BandwidthBpus.
 type Churn struct {
 	BaseLatency   policy.Time
@@ -100,8 +103,8 @@ type Churn struct {
 	StateBytes    int64
 }
 
-// TypicalStep is the median of the workers' mean inner steps; of an even number the
-// lower one.
+// TypicalStep is the median of the workers' mean inner steps, or the lower of
+// the two middle ones.
 func (s *Scenario) TypicalStep() policy.Time {
 	means := make([]policy.Time, len(s.Workers))
 	for i, w := range s.Workers {
@@ -111,8 +114,8 @@ func (s *Scenario) TypicalStep() policy.Time {
 	return means[(len(means)-1)/2]
 }
 
-// FirstJoin returns the time at which the first workers join. They start the run and
-// hold its initial state; whoever joins later has to fetch it.
+// FirstJoin returns the time at which the first workers join. They start the
+// run and hold its initial state; later workers have to fetch it.
 func (s *Scenario) FirstJoin() policy.Time { return FirstJoin(s.Workers) }
 
 // FirstJoin is the FirstJoin of a scenario with these workers.
@@ -120,7 +123,8 @@ func FirstJoin(workers []Worker) policy.Time {
 	return slices.MinFunc(workers, func(a, b Worker) int { return cmp.Compare(a.JoinAt, b.JoinAt) }).JoinAt
 }
 
-// InitialStep is the most outer steps that a worker claims to have taken when it joins.
+// InitialStep is the most outer steps that any worker claims to have taken when
+// it joins.
 func (s *Scenario) InitialStep() (most int) {
 	for _, w := range s.Workers {
 		most = max(most, w.InitialStep)
@@ -137,7 +141,7 @@ func (s *Scenario) Worker(id policy.ID) (Worker, bool) {
 	return s.Workers[i], true
 }
 
-// IDs are the workers', in their order.
+// IDs are the workers' ids, in their order.
 func (s *Scenario) IDs() []policy.ID {
 	ids := make([]policy.ID, len(s.Workers))
 	for i, w := range s.Workers {
@@ -155,10 +159,11 @@ func (s *Scenario) WorkerNodes() []string {
 	return names
 }
 
-// Groups are the groups of the links in which the workers of a ring are, by number.
+// Groups are the numbers of the groups of links of a ring's workers.
 func (s *Scenario) Groups(ring []policy.ID) []int { return GroupsOf(ring, s.IDs(), s.LinkGroups) }
 
-// GroupsOf picks, from the groups of all workers, those of the workers of a ring.
+// GroupsOf selects the groups of a ring's workers from the groups of all
+// workers.
 func GroupsOf(ring, workers []policy.ID, groups []int) []int {
 	of := make([]int, len(ring))
 	for k, id := range ring {
@@ -175,9 +180,9 @@ func (s *Scenario) OnLinks() policy.Config {
 	return cfg
 }
 
-// WorkersKeep reports whether each worker has something beside the outer state that
-// all share: what quantisation has taken, the state of its optimiser, or local
-// parameters.
+// WorkersKeep reports whether workers have state of their own besides the outer
+// state that all share: the quantisation's residual, the optimiser's state, or
+// local parameters.
 func (s *Scenario) WorkersKeep() bool {
 	return s.Reduction.Feedback() || s.Train.Real() || !s.Exchange.Plain()
 }

@@ -10,23 +10,24 @@ import (
 	"testbed/train/work"
 )
 
-// slowShare is how many times as long as the median worker's an inner step is
-// expected to take where the scenario has made a worker slow.
+// slowShare is the ratio to the median worker's expected inner step above which
+// a worker counts as slow.
 const slowShare = 1.5
 
-// groundTruth says which workers a scenario has made slow, and when: those whose inner
-// step, begun at that moment, is expected to take more than slowShare times as long as
-// the median worker's (of an even number the lower one), and those that are paused. The
-// expectation is inner_step_mean times all factors that hold then: classes, noise,
-// heat, the time of day, Slow. Workers that have left, or have yet to join, count. The
-// answers depend on the scenario alone, and not on the order of the questions.
+// groundTruth says which workers a scenario has made slow, and when: those
+// whose inner step, begun at that moment, is expected to take more than
+// slowShare times as long as the median worker's (or the lower of the two
+// middle ones), and those that are paused. The expectation is inner_step_mean
+// times all factors at that time: classes, noise, heat, the time of day, Slow.
+// Workers that have left, or have yet to join, count. The answers depend on the
+// scenario alone, and not on the order of the questions.
 type groundTruth struct {
 	workers []Worker
 	speeds  []*work.Speed
 	changes []change // in time
 
-	// The answers that hold from a time until another. plain is what is expected
-	// without injects, of each worker until a time of its own.
+	// The answers hold from from until until. plain is each worker's expectation
+	// without injects, which holds until a time of its own.
 	from, until policy.Time
 	slow        []bool
 	plain       []float64
@@ -35,7 +36,7 @@ type groundTruth struct {
 	median      float64
 }
 
-// change is what an inject makes of a worker's speed.
+// change is a change of a worker's speed by an inject.
 type change struct {
 	at     policy.Time
 	place  int
@@ -79,7 +80,8 @@ func (t *groundTruth) at(place int, at policy.Time) bool {
 	return t.slow[place]
 }
 
-// look finds out who is slow at a time, and how long that holds.
+// look finds the workers that are slow at a time, and the time until which that
+// holds.
 func (t *groundTruth) look(at policy.Time) {
 	back := at < t.from
 	t.from, t.until = at, math.MaxInt64
@@ -113,8 +115,9 @@ func (t *groundTruth) look(at policy.Time) {
 	}
 }
 
-// lowerMedian returns the median, of an even number the lower one. Of many
-// workers it is mostly what it was before, which is quicker to see than to sort.
+// lowerMedian returns the median, or the lower of the two middle values. With
+// many workers it is mostly the same as before, which is quicker to check than
+// to sort.
 func lowerMedian(all []float64, before float64) float64 {
 	below, upTo, k := 0, 0, (len(all)-1)/2
 	for _, x := range all {

@@ -1,5 +1,5 @@
-// Package fields names the fields of structs as a file does: by their yaml tags,
-// from the outermost in. It knows no scenario.
+// Package fields names the fields of structs as a file does: by their yaml
+// tags, from the outermost in. It does not depend on scenarios.
 package fields
 
 import (
@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// More is a struct that has more fields in a file than in the program, each of a
+// More is a struct with more fields in a file than in the program, each of a
 // type of its own.
 type More interface {
 	MoreNames() []string
 	MoreType(name string) (reflect.Type, bool)
 }
 
-// more returns what a type has more, or nil.
+// more returns the additional fields of a type, or nil.
 func more(t reflect.Type) More {
 	m, _ := reflect.Zero(t).Interface().(More)
 	return m
@@ -31,7 +31,7 @@ var (
 	indices         = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// maxSteps is more than any path needs.
+// maxSteps is more than the length of any path.
 const maxSteps = 16
 
 // Split splits a path into names, indices such as "[3]" and "[*]".
@@ -83,7 +83,7 @@ func Split(path string) ([]string, error) {
 func Number(digits string) int {
 	n, err := strconv.Atoi(digits)
 	if err != nil {
-		return -1 // too large: no list is as long
+		return -1 // too large: no list is that long
 	}
 	return n
 }
@@ -148,8 +148,8 @@ func Paths(t reflect.Type, path string) []string {
 	return all
 }
 
-// Nearest is which of all paths a wrong one may have been meant for: one of which
-// it is the end, or else the one that is spelt most alike.
+// Nearest is the path that a wrong path was probably meant for: one that ends
+// with it, or else the one that is spelt most alike.
 func Nearest(all []string, path string) string {
 	plain := strings.ToLower(indices.ReplaceAllString(path[:min(len(path), 100)], ""))
 	best, distance := "", math.MaxInt
@@ -166,7 +166,7 @@ func Nearest(all []string, path string) string {
 	return best
 }
 
-// Join leads from a path to a field below it.
+// Join appends a field's name to a path.
 func Join(path, name string) string {
 	if path == "" {
 		return name
@@ -174,7 +174,7 @@ func Join(path, name string) string {
 	return path + "." + name
 }
 
-// Kind says in words of what kind a single value is.
+// Kind names the kind of a single value in words.
 func Kind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Float64:
@@ -189,7 +189,7 @@ func Kind(t reflect.Type) string {
 	return "whole number"
 }
 
-// Name is that of a field in the file.
+// Name is the name of a field in the file.
 func Name(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 	return name
@@ -216,7 +216,7 @@ func Type(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// Unit is what a field counts, by its tag unit, "" without one.
+// Unit is a field's unit, by its tag unit; "" without one.
 func Unit(t reflect.Type, name string) string {
 	index, _ := Index(t, name)
 	if index == nil {
@@ -243,7 +243,7 @@ func Names(t reflect.Type) []string {
 	return names
 }
 
-// Known tells what could have been meant by an unknown field.
+// Known suggests the field that an unknown field was probably meant for.
 func Known(t reflect.Type, name string) string {
 	names := Names(t)
 	if len(names) == 0 {

@@ -1,6 +1,6 @@
-// Package jsonnode reads JSON as the nodes of a YAML document. A YAML library reads JSON
-// nearly: it refuses \/, a colon on the next line and some characters, and turns others
-// into spaces.
+// Package jsonnode reads JSON as the nodes of a YAML document. A YAML library
+// does not read all JSON: it refuses \/, a colon on the next line and some
+// characters, and turns others into spaces.
 package jsonnode
 
 import (
@@ -22,10 +22,11 @@ func Is(text []byte) bool {
 	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
 }
 
-// trimMark takes away the mark with which some programs begin a file in UTF-8.
+// trimMark removes the byte order mark with which some programs begin a file in
+// UTF-8.
 func trimMark(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
 
-// Error is what is wrong with a text, and where.
+// Error is a problem of a text, with its line.
 type Error struct {
 	Line    int // from 1
 	Problem string
@@ -33,8 +34,8 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
 
-// Parse reads the one value that a text holds, as encoding/json does, and keeps the
-// lines. Keys that an object has twice stay. An error is an *Error.
+// Parse reads the single value of a text, as encoding/json does, and keeps the
+// lines. It keeps repeated keys of an object. An error is an *Error.
 func Parse(text []byte) (*yaml.Node, error) {
 	text = trimMark(text)
 	p := &parser{text: text, line: 1, dec: json.NewDecoder(bytes.NewReader(text))}
