@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Derivative says how the days answer to an input: the slope towards the side
-// on which they fall, within the mode of the estimate.
+// Derivative is the slope of the days over an input, towards the side on which
+// they fall, within the mode of the estimate.
 type Derivative struct {
 	Input      string  `json:"input"`
 	Elasticity float64 `json:"elasticity"`    // percent of days for a percent of the input
 	PerUnit    float64 `json:"days_per_unit"` // days for a unit of the input
-	Task       bool    `json:"task"`          // part of what is to be done, not of how
+	Task       bool    `json:"task"`          // part of the task, not of the means
 }
 
-// derivatives returns those that are not zero, the strongest first, the task's
+// derivatives returns the non-zero derivatives, the strongest first, the task's
 // own at the end.
 func derivatives(in Inputs, f formulas) []Derivative {
 	base, all := quantify(&in, f), []Derivative{}
@@ -23,7 +23,7 @@ func derivatives(in Inputs, f formulas) []Derivative {
 		x := *n.value(&in)
 		step := 1e-6 * x
 		if n.name == "numNodes" && base.mode == pipelineGroups {
-			step = math.Ceil(base.stages * in.NumNodes / base.effectiveNodes) // a pipeline more or less
+			step = math.Ceil(base.stages * in.NumNodes / base.effectiveNodes) // one pipeline more or less
 		}
 		gain, slope := 0.0, 0.0
 		for _, dx := range []float64{-step, step} {
@@ -56,7 +56,7 @@ func derivatives(in Inputs, f formulas) []Derivative {
 	return all
 }
 
-// Alternative is another choice of an input that is no number.
+// Alternative is another choice of an input that is not a number.
 type Alternative struct {
 	Field, Value string
 	Days         float64

@@ -11,15 +11,15 @@ type Answer struct {
 	Variant    Variant  `json:"variant"`
 	Days       float64  `json:"days"`
 	Feasible   bool     `json:"feasible"`
-	Headline   string   `json:"headline"` // how long, and whether a run may take as long
-	About      string   `json:"about"`    // mode, and what is trained on what
+	Headline   string   `json:"headline"` // how long, and whether that is an acceptable time for a run
+	About      string   `json:"about"`    // mode, model and hardware
 	Bottleneck string   `json:"bottleneck"`
-	Bounds     []Row    `json:"bounds"`  // what the days are made of
-	Changes    []Row    `json:"changes"` // what gives fewer days, the most first
+	Bounds     []Row    `json:"bounds"`  // components of the days
+	Changes    []Row    `json:"changes"` // changes that give fewer days, the most effective first
 	Warnings   []string `json:"warnings"`
 }
 
-// Row is a figure with what it is and what to know about it.
+// Row is a figure with its name and a remark.
 type Row struct {
 	What   string `json:"what"`
 	Value  string `json:"value"`
@@ -86,10 +86,10 @@ func (e Estimate) bounds() (rows []Row) {
 	return rows
 }
 
-// hidingRate is the rate, in Mbit/s, at which a sync takes as long as what is
-// done between two of them; 0 if its latency alone takes longer, or if that
-// depends on the rate as well, or with measured terms, in which a sync is no
-// longer proportional to it.
+// hidingRate is the rate, in Mbit/s, at which a sync takes as long as the
+// computing between two syncs. It is 0 if the sync's latency alone takes
+// longer, or depends on the rate as well. It is also 0 with measured terms, in
+// which a sync is not proportional to the rate.
 func hidingRate(e Estimate) float64 {
 	if e.Variant == Measured {
 		return 0
@@ -105,8 +105,8 @@ func hidingRate(e Estimate) float64 {
 	return 2 * q.volumeBits / left / 1e6
 }
 
-// shownChanges is how many slopes and how many choices are named, leastShown
-// the weakest slope, in percent for a percent.
+// shownChanges is the number of slopes, and of choices, that are shown.
+// leastShown is the weakest slope shown, in percent per percent.
 const (
 	shownChanges = 6
 	leastShown   = 1e-3
@@ -139,7 +139,7 @@ func (e Estimate) changes() []Row {
 	return rows
 }
 
-// Replaced says what each measured term makes of the page's days.
+// Replaced shows the effect of each measured term on the page's days.
 func (c Comparison) Replaced() (rows []Row) {
 	for _, x := range c.Changes {
 		rows = append(rows, Row{x.Term + ": " + x.What, signed(x.DaysChange) + " days", trim(x.Page) + " → " + trim(x.Measured)})

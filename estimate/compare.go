@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Comparison is a run computed three times: as the page does, as the document
+// Comparison is a run computed in three ways: as the page does, as the document
 // does, and as the page does with measured terms.
 type Comparison struct {
 	Page         Estimate     `json:"page"`
@@ -18,7 +18,7 @@ type Comparison struct {
 	Changes      []Change     `json:"changes"`
 }
 
-// Ratio is a quantity that all three have.
+// Ratio is a quantity of all three.
 type Ratio struct {
 	Name     string  `json:"name"`
 	Unit     string  `json:"unit"`
@@ -28,8 +28,8 @@ type Ratio struct {
 	Ratio    float64 `json:"ratio"` // measured ÷ page; 0 where the page has 0
 }
 
-// Change is a term that measured estimates replace: it alone, and what the days
-// are with all others as on the page.
+// Change is the effect of replacing one term by its measured estimate, with all
+// other terms as on the page.
 type Change struct {
 	Term       string  `json:"term"`
 	What       string  `json:"what"`
@@ -41,8 +41,8 @@ type Change struct {
 	DaysChange float64 `json:"days_change"` // against the page's
 }
 
-// Compare computes a run three times. Run and measurements have to be such that
-// Check says nothing.
+// Compare computes a run three times. Run and measurements must have passed
+// Check.
 func Compare(r Run, m Measurements) Comparison {
 	all := corrected(everyCorrection, &m, &r.Further)
 	c := Comparison{Page: Explain(r.Inputs, Page), Document: Explain(r.Inputs, Document), Measured: explain(r.Inputs, all), Further: r.Further, Measurements: m}
@@ -74,7 +74,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// basis is what the terms of an estimate are taken from.
+// basis is the source of an estimate's terms.
 type basis struct {
 	in *Inputs
 	f  formulas
@@ -98,7 +98,7 @@ func alone(in *Inputs, q *quantities) bool {
 	return syncs(in, q) && (q.groups <= 1 || q.mode == hierarchical && in.NodesPerGroup <= 1)
 }
 
-// corrections has the terms that measured estimates replace, in the order in
+// corrections are the terms that measured estimates replace, in the order in
 // which they are shown.
 var corrections = []struct {
 	is           correction
@@ -156,7 +156,8 @@ func signed(x float64) string {
 	return "+" + trim(x)
 }
 
-// WriteComparison writes the three columns, and what each measured term changes.
+// WriteComparison writes the three columns, and the effect of each measured
+// term.
 func WriteComparison(w io.Writer, c Comparison) error {
 	page, document, measured := c.Page.Results, c.Document.Results, c.Measured.Results
 	in := c.Page.Inputs

@@ -6,15 +6,14 @@ import (
 	"strconv"
 )
 
-// Variant says whose formulas are computed. Page and document differ in
-// pipelines, in what a sync between pipelines costs in learning, and in expert
-// parallelism.
+// Variant selects the formulas. Page and document differ in pipelines, in the
+// cost of a sync between pipelines for learning, and in expert parallelism.
 type Variant string
 
 // Variants.
 const (
-	Page     Variant = "page"     // what the published page computes
-	Document Variant = "document" // the text beside it, strictly
+	Page     Variant = "page"     // as on the published page
+	Document Variant = "document" // as in the text on the page, strictly
 	Measured Variant = "measured" // the page's, with the terms that Corrections replace
 )
 
@@ -26,7 +25,7 @@ type Results struct {
 	RegionalCommSec float64 `json:"regionalCommSec"` // a regional sync, s
 	LatencySec      float64 `json:"latencySec"`      // of one pipeline only: of a step, s
 	ComputeBlockSec float64 `json:"computeBlockSec"` // between two global syncs; of one pipeline a step; s
-	Days            float64 `json:"days"`            // until the loss of synchronous training on these tokens
+	Days            float64 `json:"days"`            // until the loss that synchronous training has after these tokens
 	RawDays         float64 `json:"rawDays"`         // until the tokens are used up
 	Efficiency      float64 `json:"efficiency"`      // of learning, percent
 	GlobalMFU       float64 `json:"globalMfu"`       // percent
@@ -35,28 +34,28 @@ type Results struct {
 	PPStages        float64 `json:"ppStages"`        // pipeline stages
 	NumPPGroups     float64 `json:"numPPGroups"`     // whole pipelines that the nodes make
 	PPGroupMode     bool    `json:"ppGroupMode"`     // they are synced like nodes
-	PerNodeParams   float64 `json:"perNodeParams"`   // parameters that have to be held together, 10⁹
-	EPReducedMemory bool    `json:"epReducedMemory"` // it fits because experts are spread
-	MaxParamsFP16   float64 `json:"maxParamsFP16"`   // that a node can hold, 10⁹
+	PerNodeParams   float64 `json:"perNodeParams"`   // parameters that must be in memory together, 10⁹
+	EPReducedMemory bool    `json:"epReducedMemory"` // the model fits because experts are spread
+	MaxParamsFP16   float64 `json:"maxParamsFP16"`   // largest that fits on a node, 10⁹
 	MaxParamsFP8    float64 `json:"maxParamsFP8"`
 	MaxParamsFP4    float64 `json:"maxParamsFP4"`
-	MaxDays         float64 `json:"maxDays"`    // longer runs are overtaken by ones that begin later
+	MaxDays         float64 `json:"maxDays"`    // longer runs are overtaken by runs that begin later
 	Bottleneck      string  `json:"bottleneck"` // Network or Compute
 	Feasibility     string  `json:"feasibility"`
 }
 
-// mode is how the work is spread.
+// mode is the distribution of the work.
 type mode int
 
 const (
 	dataParallel   mode = iota // A: every node has the model
-	hierarchical               // A′: and syncs in its region more often
+	hierarchical               // A′: the same, with more frequent syncs within a region
 	onePipeline                // B
 	pipelineGroups             // C: pipelines sync like nodes
 )
 
 // quantities are the intermediate values of an estimate, in the order in which
-// they are computed. Zero: the mode does not have it.
+// they are computed. A value is zero if the mode does not have it.
 type quantities struct {
 	mode mode
 
@@ -66,8 +65,8 @@ type quantities struct {
 	epLatency, step              float64 // s
 	effectiveSteps, alpha, eta   float64
 	volumeBits, groups           float64 // groups: those that sync globally
-	fCompute                     float64 // by how much computing waits; 1 on the page
-	wholeGroups                  float64 // pipelines that the nodes make
+	fCompute                     float64 // factor by which computing waits; 1 on the page
+	wholeGroups                  float64 // number of pipelines that the nodes form
 	fGlobal, fRegional, fStages  float64
 	regionalSync, globalSync     float64 // s
 	overlap                      float64 // share of the computing that hides a sync; 0 without streaming
@@ -86,9 +85,9 @@ type quantities struct {
 const (
 	secondsPerDay = 86400
 	straggler     = 0.05 // of the straggler factor, for each doubling
-	spares        = 1.1  // nodes for each that counts, with backup workers
-	spareDelay    = 0.3  // of a straggler's delay that backup workers leave
-	threshold     = 1.15 // tokens for each that counts, without the slowest tenth
+	spares        = 1.1  // nodes per effective node, with backup workers
+	spareDelay    = 0.3  // remaining share of a straggler's delay with backup workers
+	threshold     = 1.15 // tokens per effective token, without the slowest tenth
 	leastEta      = 0.4
 	gradientBits  = 16
 	hfuShare      = 0.8 // MFU for each HFU
@@ -106,7 +105,8 @@ func bytesPerParam(precision string) float64 {
 	return 16
 }
 
-// quantify computes what an estimate needs. The inputs have been checked.
+// quantify computes the quantities of an estimate. The inputs have been
+// checked.
 func quantify(in *Inputs, f formulas) quantities {
 	var q quantities
 	q.hold(in, f.variant)
@@ -155,7 +155,7 @@ func quantify(in *Inputs, f formulas) quantities {
 	return q
 }
 
-// hold says what a node would have to hold.
+// hold computes the memory that a node needs.
 func (q *quantities) hold(in *Inputs, v Variant) {
 	q.activeParams, q.epDegree, q.perNodeParams = in.Parameters, 1, in.Parameters
 	q.bytesPerParam, q.vram = bytesPerParam(in.Precision), in.VRAMPerNode*1e9
@@ -178,7 +178,7 @@ func (q *quantities) hold(in *Inputs, v Variant) {
 	q.stages = 1
 }
 
-// innerStep says how long a local step takes.
+// innerStep computes the time of a local step.
 func (q *quantities) innerStep(in *Inputs, v Variant) {
 	if in.IsMoE {
 		switch {
@@ -191,7 +191,7 @@ func (q *quantities) innerStep(in *Inputs, v Variant) {
 	q.step = 6*q.activeParams*in.LocalBatch/(in.PFLOPSPerNode*1e15*in.MFU) + q.epLatency
 }
 
-// learn says how much of synchronous training's learning is left.
+// learn computes the efficiency of learning relative to synchronous training.
 func (q *quantities) learn(in *Inputs, v Variant) {
 	q.effectiveSteps = in.InnerSteps
 	// A pipeline has no regional syncs, but the page counts them.
@@ -206,8 +206,8 @@ func (q *quantities) learn(in *Inputs, v Variant) {
 	q.eta = max(leastEta, (1-q.alpha*math.Log10(q.effectiveSteps))/penalty)
 }
 
-// sync says how long a global sync takes, and with the steps before it, which
-// take so long.
+// sync computes the time of a global sync, and that of a sync with the steps
+// before it, which take so long.
 func (q *quantities) sync(in *Inputs, f formulas, before, steps float64) {
 	q.fGlobal = f.syncing(in, q.groups)
 	q.globalSync = f.sync(in, q.groups, in.BandwidthMbps, in.LatencyMs/1000) * q.fGlobal
@@ -246,15 +246,15 @@ func (q *quantities) pipeline(in *Inputs, f formulas) {
 	}
 	q.pipelines = 1
 	if f.variant != Document {
-		q.pipelines = max(1, q.effectiveNodes/q.stages) // not whole ones
+		q.pipelines = max(1, q.effectiveNodes/q.stages) // fractions count
 	}
 	q.block = q.slots * q.microCompute
 	q.outer = q.pipelineStep
 	q.outerSteps = in.Tokens / (in.LocalBatch * q.pipelines)
 }
 
-// Compute estimates a run, as the page or the document does. The inputs have to
-// be such that Check says nothing.
+// Compute estimates a run, as the page or the document does. The inputs must
+// have passed Check.
 func Compute(in Inputs, v Variant) Results {
 	q := quantify(&in, published(v))
 	return q.results(&in)

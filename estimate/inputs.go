@@ -1,7 +1,7 @@
 // Package estimate computes how many days a training run takes on nodes that
 // are joined by the internet, from closed formulas: those of the Decentralized
-// Training Simulator. It plays nothing and measures nothing; docs/estimate.md has the
-// formulas, and how wrong they are.
+// Training Simulator. The package plays nothing and measures nothing.
+// docs/estimate.md has the formulas and their errors.
 package estimate
 
 import (
@@ -45,8 +45,8 @@ type Inputs struct {
 	InvestGrowth      float64 `json:"investGrowth" yaml:"investGrowth"`                         // of investment, log10 a year
 }
 
-// Defaults returns the inputs that the page and the document list. As the page
-// opens, it has set both compressions to 1: preset page-as-opened.
+// Defaults returns the inputs that the page and the document list. The page
+// opens with both compressions set to 1: preset page-as-opened.
 func Defaults() Inputs {
 	return Inputs{
 		Parameters: 144e9, Tokens: 12e12, ActiveParams: 24e9, MoELayers: 32, ExpertParallelism: "none",
@@ -54,12 +54,13 @@ func Defaults() Inputs {
 		NodesPerGroup: 8, RegionalBandwidth: 1000, RegionalLatency: 20, RegionalSteps: 16,
 		InnerSteps: 128, Compression: 16, LocalBatch: 131072, PPCompression: 10, MicroBatches: 8,
 		Precision: "FP16", StreamingEnabled: true, StragglerStrategy: "none",
-		// 1.37, 3 and 3.5 times a year; the page's log10 3 is one bit above Go's.
+		// Factors of 1.37, 3 and 3.5 a year. The page's log10 3 is one bit above
+		// Go's.
 		HwGrowth: math.Log10(1.37), SwGrowth: 0.47712125471966244, InvestGrowth: math.Log10(3.5),
 	}
 }
 
-// number is a numeric input with the values that it may have.
+// number is a numeric input with its limits.
 type number struct {
 	name        string
 	value       func(*Inputs) *float64
@@ -67,9 +68,10 @@ type number struct {
 	whole       bool
 }
 
-// More than anybody has built or planned. The least number of parameters keeps
-// the learning efficiency's α positive, whose denominator is zero at 10⁴; the
-// largest group keeps the straggler factor of less than one group positive.
+// The upper limits are beyond anything built or planned. The least number of
+// parameters keeps the learning efficiency's α positive, whose denominator is
+// zero at 10⁴; the largest group keeps the straggler factor of less than one
+// group positive.
 var numbers = []number{
 	{"parameters", func(i *Inputs) *float64 { return &i.Parameters }, 1e6, 1e16, false},
 	{"tokens", func(i *Inputs) *float64 { return &i.Tokens }, 1, 1e18, false},
@@ -95,7 +97,7 @@ var numbers = []number{
 	{"investGrowth", func(i *Inputs) *float64 { return &i.InvestGrowth }, 0, 10, false},
 }
 
-// outside says what is wrong with a value, if anything. NaN is outside.
+// outside describes what is wrong with a value, if anything. NaN is outside.
 func outside(value, least, most float64, whole bool) string {
 	switch {
 	case !(value >= least && value <= most):

@@ -8,14 +8,14 @@ import (
 	"testbed/shaping"
 )
 
-// Measurements are what a calibration found out about terms of an estimate.
+// Measurements are a calibration's results for terms of an estimate.
 type Measurements struct {
-	Efficiency float64     `json:"efficiency"` // share of its goodput that a link is kept busy with
+	Efficiency float64     `json:"efficiency"` // share of its goodput that a link reaches
 	Hop        float64     `json:"hop_s"`      // that every hop of a reduction takes besides its delay, s
 	Reduce     float64     `json:"reduce_s"`   // that every reduction takes besides, s
-	Stragglers []Straggler `json:"stragglers"` // by rising Sigma
-	// ReduceByte is what every byte takes that all nodes of a reduction send
-	// together, s; 0 where they have processors of their own.
+	Stragglers []Straggler `json:"stragglers"` // sorted by Sigma
+	// ReduceByte is the time per byte that all nodes of a reduction send together,
+	// s. It is 0 if nodes have processors of their own.
 	ReduceByte float64 `json:"reduce_byte_s,omitempty"`
 }
 
@@ -26,7 +26,7 @@ type Straggler struct {
 	Coefficient float64 `json:"coefficient"`
 }
 
-// Check says what an estimate cannot be made with.
+// Check reports a value that estimates cannot use.
 func (m Measurements) Check() error {
 	if p := outside(m.Efficiency, 1e-3, 1, false); p != "" {
 		return &errs.FieldError{Field: "efficiency", Problem: p}
@@ -44,8 +44,8 @@ func (m Measurements) Check() error {
 	return nil
 }
 
-// coefficient is that of a spread: none at all has 0, between two that were
-// fitted it is interpolated, and beyond the last extrapolated.
+// coefficient is the coefficient for a spread: 0 for none, interpolated between
+// two fitted spreads, extrapolated beyond the last.
 func (m *Measurements) coefficient(sigma float64) float64 {
 	var low, high Straggler
 	for _, s := range m.Stragglers {
@@ -57,21 +57,21 @@ func (m *Measurements) coefficient(sigma float64) float64 {
 	return low.Coefficient + (high.Coefficient-low.Coefficient)*(sigma-low.Sigma)/(high.Sigma-low.Sigma)
 }
 
-// Further is what measured terms need to know of a run, and the page does not
-// ask for.
+// Further has the values of a run that measured terms need, and the page does
+// not ask for.
 type Further struct {
 	NodeSpread   float64 `json:"nodeSpread" yaml:"nodeSpread"`     // standard deviation of the logarithm of nodes' speeds, which they keep
 	StepSpread   float64 `json:"stepSpread" yaml:"stepSpread"`     // of single steps' times, drawn anew for each
-	Fragments    float64 `json:"fragments" yaml:"fragments"`       // that a streamed sync is sent in, one after the other
-	OverlapSteps float64 `json:"overlapSteps" yaml:"overlapSteps"` // local steps that go on while a fragment is sent
+	Fragments    float64 `json:"fragments" yaml:"fragments"`       // number of parts of a streamed sync, sent one after the other
+	OverlapSteps float64 `json:"overlapSteps" yaml:"overlapSteps"` // local steps that go on during the transfer of a fragment
 }
 
-// DefaultFurther returns nodes with the spread for which the published straggler
-// coefficient is about right, and a streaming in eight fragments with the
-// overlap that the Streaming DiLoCo paper advises.
+// DefaultFurther returns the spread of nodes for which the published straggler
+// coefficient is about right. It streams in eight fragments, with the overlap
+// that the Streaming DiLoCo paper advises.
 func DefaultFurther() Further { return Further{NodeSpread: 0.1, Fragments: 8, OverlapSteps: 5} }
 
-// Run is what all three variants are computed from.
+// Run is the input of all three variants.
 type Run struct {
 	Inputs  `yaml:",inline"`
 	Further `yaml:",inline"`
@@ -98,7 +98,7 @@ func (r Run) Check() error {
 	return nil
 }
 
-// correction is a set of terms of the page that measured ones replace.
+// correction is a set of the page's terms that measured ones replace.
 type correction uint
 
 const (
@@ -115,7 +115,7 @@ const (
 	everyCorrection correction = 1<<iota - 1
 )
 
-// formulas are those that an estimate is computed by.
+// formulas are the formulas of an estimate.
 type formulas struct {
 	variant  Variant
 	corrects correction // none but in Measured
@@ -131,8 +131,8 @@ func corrected(c correction, m *Measurements, r *Further) formulas {
 
 func (f formulas) uses(c correction) bool { return f.corrects&c != 0 }
 
-// coefficient is that of log2 in the straggler factor. What steps differ by for
-// themselves averages out over those between two syncs.
+// coefficient is the coefficient of log2 in the straggler factor. Differences
+// between single steps average out over the steps between two syncs.
 func (f formulas) coefficient(in *Inputs) float64 {
 	if !f.uses(measuredSpread) {
 		return straggler
@@ -140,8 +140,8 @@ func (f formulas) coefficient(in *Inputs) float64 {
 	return f.measured.coefficient(math.Sqrt(f.further.NodeSpread*f.further.NodeSpread + f.further.StepSpread*f.further.StepSpread/in.InnerSteps))
 }
 
-// delay is by how much n participants that wait for each other take longer than
-// one. As published it is below 1 for fewer than one.
+// delay is the factor by which n participants that wait for each other take
+// longer than one. As published it is below 1 for fewer than one participant.
 func (f formulas) delay(in *Inputs, n float64) float64 {
 	if f.uses(loneNode) {
 		n = max(1, n)
@@ -155,8 +155,8 @@ func (f formulas) delay(in *Inputs, n float64) float64 {
 	return 1 + f.coefficient(in)*math.Log2(n)
 }
 
-// syncing and computing say by how much either is delayed: as published, slow
-// nodes delay syncs alone.
+// syncing and computing are the factors by which each is delayed. As published,
+// slow nodes delay syncs alone.
 func (f formulas) syncing(in *Inputs, n float64) float64 {
 	if f.uses(waitingNodes) {
 		return 1
@@ -182,7 +182,8 @@ func (f formulas) overlap(in *Inputs, steps float64) float64 {
 	return 1
 }
 
-// together is how long so many steps take that compute for so long, with a sync.
+// together is the time of so many steps, with the given computing time, and a
+// sync.
 func (f formulas) together(in *Inputs, compute, sync, steps float64) float64 {
 	if hidden := f.overlap(in, steps); hidden < 1 {
 		return compute + max(0, sync-hidden*compute)
@@ -190,7 +191,7 @@ func (f formulas) together(in *Inputs, compute, sync, steps float64) float64 {
 	return max(compute, sync)
 }
 
-// parts is in how many reductions a sync is made.
+// parts is the number of reductions in a sync.
 func (f formulas) parts(in *Inputs) float64 {
 	if in.StreamingEnabled && f.uses(fragmentOverlap) {
 		return f.further.Fragments
@@ -198,8 +199,8 @@ func (f formulas) parts(in *Inputs) float64 {
 	return 1
 }
 
-// sync is how long n participants need for one, in s, before they wait for slow
-// ones: rate in 10⁶ bit/s, round trip in s.
+// sync is the time in s that n participants need for a sync, without the delay
+// by slow ones: rate in 10⁶ bit/s, round trip in s.
 func (f formulas) sync(in *Inputs, n, mbps, rtt float64) float64 {
 	if f.uses(loneNode) && n <= 1 {
 		return 0
@@ -208,9 +209,9 @@ func (f formulas) sync(in *Inputs, n, mbps, rtt float64) float64 {
 	return parts * f.reduction(in, n, in.Parameters/parts, mbps, rtt).seconds
 }
 
-// reduction is what a participant has to do for the mean of so many values.
+// reduction is a participant's work for the mean of so many values.
 type reduction struct {
-	volume, hops float64 // vectors that it sends, and delays one after the other
+	volume, hops float64 // vectors that it sends, and consecutive delays
 	bits         float64 // that it sends
 	shown        float64 // delays that no transfer hides
 	seconds      float64
@@ -240,8 +241,8 @@ func (f formulas) reduction(in *Inputs, n, values, mbps, rtt float64) reduction 
 	}
 	r.shown = r.hops
 	if f.uses(pipelinedPieces) && r.hops >= 1 {
-		// A hop sends the chunk's first piece on while the others come: it waits
-		// for them, or they for it.
+		// A hop passes the chunk's first piece on while the others arrive. Either it
+		// waits for them, or they wait for it.
 		busy := transfer / r.hops
 		first := busy * min(1, float64(piece)/max(1, chunk))
 		r.shown = 1
@@ -258,17 +259,18 @@ func (f formulas) reduction(in *Inputs, n, values, mbps, rtt float64) reduction 
 	return r
 }
 
-// FramesPerData is what a link carries for a byte of the all-reduce's.
+// FramesPerData is the number of bytes on a link per byte of the all-reduce.
 const FramesPerData = float64(allreduce.PacketSize+shaping.UDPHeaders) / allreduce.StreamData
 
-// pieceValues is how many values of a chunk the all-reduce sends on at a time.
+// pieceValues is the number of values in a piece, the unit in which the
+// all-reduce passes a chunk on.
 func pieceValues(chunk, rtt float64) int {
 	const longChunk = 1 << 22 // longer ones have the largest pieces
 	return allreduce.DefaultPieceValues(int(min(chunk, longChunk)), 1, allreduce.DefaultBlock, rtt < allreduce.ShortRTT.Seconds())
 }
 
-// ComputeMeasured estimates a run with measured terms. Run and measurements have
-// to be such that Check says nothing.
+// ComputeMeasured estimates a run with measured terms. Run and measurements
+// must have passed Check.
 func ComputeMeasured(r Run, m *Measurements) Results {
 	q := quantify(&r.Inputs, corrected(everyCorrection, m, &r.Further))
 	return q.results(&r.Inputs)

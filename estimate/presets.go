@@ -5,29 +5,29 @@ import (
 	"math"
 )
 
-// Preset is a run that somebody published, as inputs of an estimate.
+// Preset is a published run, as inputs of an estimate.
 type Preset struct {
 	Name        string     `json:"name"`
 	Description string     `json:"description"`
 	Source      string     `json:"source"`
-	Assumed     string     `json:"assumed,omitempty"` // what the source does not say
+	Assumed     string     `json:"assumed,omitempty"` // values that the source does not give
 	Inputs      Inputs     `json:"inputs"`
 	Reported    []Reported `json:"reported"`
 }
 
-// Reported is a figure that was published about a run, beside the estimate's.
+// Reported is a published figure of a run, with the estimate's figure.
 type Reported struct {
 	What     string  `json:"what"`
 	Unit     string  `json:"unit"`
 	Value    float64 `json:"value"`
 	Estimate float64 `json:"estimate"`
 	Ratio    float64 `json:"ratio"`          // Estimate ÷ Value
-	Term     string  `json:"term,omitempty"` // that is wrong, where the ratio is off by more than 0.2
+	Term     string  `json:"term,omitempty"` // the wrong term, if the ratio is off by more than 0.2
 }
 
 const (
 	h100         = 0.9894 // dense peak with FP16, 10¹⁵ FLOP/s
-	noLimit      = 1e8    // Mbit/s: what is inside a node is no network
+	noLimit      = 1e8    // Mbit/s: links inside a node are not part of the network
 	intellect1   = "Jaghouar et al. 2024, INTELLECT-1, arXiv:2412.01152"
 	streaming    = "Douillard et al. 2025, Streaming DiLoCo, arXiv:2501.18512, table 4"
 	llmFoundry   = "github.com/mosaicml/llm-foundry, scripts/train/benchmarking, commit 061f2c7"
@@ -36,8 +36,8 @@ const (
 	overlapsOnce = "max() of T_outer: here a fragment has a few steps to overlap with, not all of them"
 )
 
-// Presets returns the published runs, with what the given variant makes of what
-// was reported about them.
+// Presets returns the published runs, with the given variant's estimates of
+// their reported figures.
 func Presets(v Variant) []Preset {
 	all := []Preset{
 		preset("page-defaults", "the defaults that page and document list", "Decentralized Training Simulator, 25 February 2026", "", nil),
@@ -100,7 +100,7 @@ func streamed(name, description string, params, step float64, overlap bool) Pres
 	})
 }
 
-// cluster is a cluster as a single node, in which the network has no part.
+// cluster is a cluster as a single node, without a network.
 func cluster(name, description, source string, params, batch, mfu, gpus float64) Preset {
 	return preset(name, description, source, "one node has all GPUs, of 0.9894·10¹⁵ FLOP/s, and its inside is no network", func(in *Inputs) {
 		in.Parameters, in.Tokens, in.LocalBatch, in.MFU = params, 1e12, batch, mfu
@@ -115,7 +115,7 @@ func llama() Preset {
 	return p
 }
 
-// report puts what was published beside the results.
+// report adds the published figures to the results.
 func (p *Preset) report(r Results) {
 	add := func(what, unit string, value, estimate float64, term string) {
 		ratio := estimate / value

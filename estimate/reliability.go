@@ -7,8 +7,9 @@ import (
 	"testbed/internal/errs"
 )
 
-// ReliabilityInputs is what the reliability model is computed from: a part of
-// its own, published after the estimator, that does not change an estimate.
+// ReliabilityInputs are the inputs of the reliability model. The model is a
+// separate part, published after the estimator, that does not change an
+// estimate.
 type ReliabilityInputs struct {
 	Nodes          float64 `json:"n_nodes" yaml:"n_nodes" need:"yes"`
 	GPUsPerNode    float64 `json:"gpus_per_node" yaml:"gpus_per_node" need:"yes"`
@@ -26,23 +27,23 @@ type ReliabilityInputs struct {
 	Replicas       float64 `json:"ckpt_replicas" yaml:"ckpt_replicas"`                // of a checkpoint in the GPUs' memory
 }
 
-// ReliabilityOutputs is what failures and slow nodes cost.
+// ReliabilityOutputs are the costs of failures and slow nodes.
 type ReliabilityOutputs struct {
-	TailFactor         float64  `json:"f_tail"`    // by which the slowest delays a sync
-	Goodput            float64  `json:"u"`         // share of the time that counts
-	Efficiency         float64  `json:"eta_mit"`   // of learning, for what the mode leaves out
-	Cost               float64  `json:"cost_mult"` // nodes paid for each that counts
+	TailFactor         float64  `json:"f_tail"`    // factor by which the slowest node delays a sync
+	Goodput            float64  `json:"u"`         // useful share of the time
+	Efficiency         float64  `json:"eta_mit"`   // of learning, because of what the mode leaves out
+	Cost               float64  `json:"cost_mult"` // nodes paid for per useful node
 	GPUs               float64  `json:"total_gpus"`
 	FailuresPerDay     float64  `json:"failures_per_day"`
 	MTBFHours          float64  `json:"mtbf_h"` // of all GPUs together
 	ExpectedFailures   float64  `json:"expected_failures"`
 	DownProbability    float64  `json:"p_node_down"`           // of a GPU, though the name says node
-	CheckpointInterval *float64 `json:"checkpoint_interval_h"` // the best; nil: the mode takes none
-	GPUMemoryFeasible  bool     `json:"gpu_mem_feasible"`      // replicas fit beside the model
+	CheckpointInterval *float64 `json:"checkpoint_interval_h"` // the best interval; nil: the mode needs none
+	GPUMemoryFeasible  bool     `json:"gpu_mem_feasible"`      // replicas fit in memory next to the model
 }
 
-// DefaultReliability returns the published defaults; inputs that have none are
-// zero.
+// DefaultReliability returns the published defaults. Inputs without a default
+// are zero.
 func DefaultReliability() ReliabilityInputs {
 	return ReliabilityInputs{FailureRate: 2e-5, RecoverySec: 600, SlowFraction: 0.1, SlowSeverity: 0.6, BackupFraction: 0.05, Replicas: 4}
 }
@@ -84,8 +85,7 @@ func (in ReliabilityInputs) Check() error {
 	return nil
 }
 
-// Reliability computes the model. The inputs have to be such that Check says
-// nothing.
+// Reliability computes the model. The inputs must have passed Check.
 func Reliability(in ReliabilityInputs) ReliabilityOutputs {
 	gpus := in.Nodes * in.GPUsPerNode
 	perHour, recovery := gpus*in.FailureRate, in.RecoverySec/3600

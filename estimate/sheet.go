@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Sheet is a sweep, and the run that it varies, in words and figures.
+// Sheet is a sweep, with the run that it varies, in words and figures.
 type Sheet struct {
-	Headline string     `json:"headline"` // what the last variant shows
+	Headline string     `json:"headline"` // result of the last variant
 	Answers  []Answer   `json:"answers"`  // of the run itself, by variant
-	Replaced []Row      `json:"replaced"` // what measured terms make of the run itself
-	Settings []string   `json:"settings"` // NAME=VALUE of what has not its default
-	MaxDays  float64    `json:"maxDays"`  // that a run may take; 0 if points differ in that
+	Replaced []Row      `json:"replaced"` // effect of measured terms on the run itself
+	Settings []string   `json:"settings"` // NAME=VALUE of inputs that differ from their defaults
+	MaxDays  float64    `json:"maxDays"`  // limit of a run; 0 if points differ in it
 	Columns  []string   `json:"columns"`  // of Rows
 	Rows     [][]string `json:"rows"`     // the first points in words, at most MaxRows
-	Table    string     `json:"table"`    // all points, as WriteCSV writes them
+	Table    string     `json:"table"`    // all points, as from WriteCSV
 }
 
-// MaxRows is how many points a Sheet has in words.
+// MaxRows is the number of points that a Sheet has in words.
 const MaxRows = 1000
 
 // Sheet computes all points, and the run itself.
@@ -44,7 +44,7 @@ func (s *Sweep) Sheet() (Sheet, error) {
 	return x, s.summarise(&x)
 }
 
-// summarise fills in the rows, and says what the last of the variants shows.
+// summarise fills in the rows and the headline, from the last of the variants.
 func (s *Sweep) summarise(x *Sheet) error {
 	last := s.Variants[len(s.Variants)-1]
 	points, within, fewest, limit := 0, 0, math.Inf(1), math.NaN()
@@ -88,8 +88,7 @@ func (s *Sweep) summarise(x *Sheet) error {
 	return nil
 }
 
-// settings are the inputs that have not their default value, as --set takes
-// them.
+// settings are the inputs that differ from their defaults, as for --set.
 func (s *Sweep) settings() []string {
 	all, run, defaults := []string{}, reflect.ValueOf(s.Run), reflect.ValueOf(Run{Defaults(), DefaultFurther()})
 	if s.Measured == nil {

@@ -17,7 +17,7 @@ import (
 // maxPoints keeps a sweep in memory.
 const maxPoints = 1_000_000
 
-// Axis is an input with the values it takes.
+// Axis is an input with its values in a sweep.
 type Axis struct {
 	Input  string   `json:"input"`
 	Values []string `json:"values"` // as they were written
@@ -25,7 +25,7 @@ type Axis struct {
 	fields []reflect.Value
 }
 
-// ParseAxis reads NAME=V1,V2,…; assign gives an input of a run a value.
+// ParseAxis reads NAME=V1,V2,…. assign sets an input of a run to a value.
 func ParseAxis(text string, assign func(r *Run, name, value string) error) (Axis, error) {
 	name, values, ok := strings.Cut(text, "=")
 	if !ok {
@@ -48,7 +48,7 @@ func ParseAxis(text string, assign func(r *Run, name, value string) error) (Axis
 	return a, nil
 }
 
-// Text is what ParseAxis reads, with numbers written alike.
+// Text is the input of ParseAxis, with numbers in one format.
 func (a Axis) Text() string {
 	var values []string
 	for _, f := range a.fields {
@@ -57,7 +57,7 @@ func (a Axis) Text() string {
 	return a.Input + "=" + strings.Join(values, ",")
 }
 
-// fieldIndex finds an input by its name; assign knows it.
+// fieldIndex finds an input by its name, which assign has accepted.
 func fieldIndex(t reflect.Type, name string) []int {
 	for _, f := range reflect.VisibleFields(t) {
 		if f.Tag.Get("json") == name {
@@ -91,7 +91,7 @@ type Sweep struct {
 	Measured *Measurements // for the variant of that name
 }
 
-// Check says what is wrong with the axes themselves.
+// Check reports what is wrong with the axes themselves.
 func (s *Sweep) Check() error {
 	points := len(s.Variants)
 	seen := map[string]bool{}
@@ -107,8 +107,8 @@ func (s *Sweep) Check() error {
 	return nil
 }
 
-// each computes the points and calls back for each, with the values' numbers.
-// The first impossible value ends it, with a *errs.FieldError.
+// each computes the points and calls point for each, with the indices of its
+// values. It ends at the first impossible value, with a *errs.FieldError.
 func (s *Sweep) each(point func(at []int, v Variant, r *Results) error) error {
 	run, at := s.Run, make([]int, len(s.Axes))
 	fields := make([]reflect.Value, len(s.Axes))
@@ -149,7 +149,7 @@ func (s *Sweep) each(point func(at []int, v Variant, r *Results) error) error {
 	return axis(0)
 }
 
-// where adds to an error the point at which it came up.
+// where adds to an error the point at which it occurred.
 func (s *Sweep) where(err error, at []int) error {
 	var wrong *errs.FieldError
 	if !errors.As(err, &wrong) {
@@ -182,8 +182,8 @@ func (s *Sweep) Points() ([]Point, error) {
 
 func (r *Results) feasible() bool { return r.Feasibility == feasible }
 
-// WriteCSV computes all points and writes a row for each: the swept inputs, then
-// what a Point has.
+// WriteCSV computes all points and writes a row for each: the swept inputs,
+// then the fields of a Point.
 func (s *Sweep) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	var row []string
@@ -208,11 +208,11 @@ func (s *Sweep) WriteCSV(w io.Writer) error {
 	return errors.Join(err, out.Error())
 }
 
-// maxShown is how many rows are printed; CSV and JSON have all.
+// maxShown is the number of rows that are printed. CSV and JSON have all.
 const maxShown = 60
 
-// WriteText computes all points and writes them as text: of two axes a matrix of
-// days for each variant, else a line for each point.
+// WriteText computes all points and writes them as text: for two axes a matrix
+// of days per variant, otherwise a line for each point.
 func (s *Sweep) WriteText(w io.Writer) error {
 	cells := make([][]string, len(s.Variants))
 	var points int
@@ -257,7 +257,7 @@ func (s *Sweep) WriteText(w io.Writer) error {
 	return err
 }
 
-// columns name what cells has.
+// columns are the titles of cells.
 func (s *Sweep) columns() (names []string) {
 	for _, a := range s.Axes {
 		names = append(names, a.Input)
@@ -273,7 +273,7 @@ func (s *Sweep) cells(at []int, v Variant, r *Results) (cells []string) {
 	return append(cells, string(v), marked(r), trim(r.Efficiency), trim(r.GlobalMFU), strings.ToLower(r.Bottleneck), r.Mode)
 }
 
-// marked writes days, and whether they are too many.
+// marked writes days, and marks those beyond the limit.
 func marked(r *Results) string {
 	if r.feasible() {
 		return trim(r.Days) + "  "

@@ -9,7 +9,7 @@ type Term struct {
 	Place   string  `json:"place"` // section of the document, or page: where the page differs from it
 }
 
-// Estimate is a result with all that led to it.
+// Estimate is a result with its derivation.
 type Estimate struct {
 	Variant     Variant      `json:"variant"`
 	Inputs      Inputs       `json:"inputs"`
@@ -19,8 +19,8 @@ type Estimate struct {
 	Derivatives []Derivative `json:"derivatives"`
 }
 
-// Explain estimates a run, as the page or the document does, and says why. The
-// inputs have to be such that Check says nothing.
+// Explain estimates a run, as the page or the document does, and gives the
+// derivation. The inputs must have passed Check.
 func Explain(in Inputs, v Variant) Estimate { return explain(in, published(v)) }
 
 func explain(in Inputs, f formulas) Estimate {
@@ -28,7 +28,7 @@ func explain(in Inputs, f formulas) Estimate {
 	return Estimate{f.variant, in, q.results(&in), warn(&in, &q, f.variant), terms(&in, &q, f), derivatives(in, f)}
 }
 
-// pick returns what the page or what the document says.
+// pick returns the page's or the document's value.
 func (v Variant) pick(page, document string) string {
 	if v == Document {
 		return document
@@ -77,8 +77,8 @@ func terms(in *Inputs, q *quantities, f formulas) []Term {
 	return all
 }
 
-// says returns the published formula and its place, or in the measured variant
-// the one that replaces it.
+// says returns the published formula and its place or, in the measured variant,
+// the formula that replaces it.
 func (f formulas) says(published, place, measured string) (formula, where string) {
 	if f.variant == Measured {
 		return measured, "measured"
@@ -86,7 +86,7 @@ func (f formulas) says(published, place, measured string) (formula, where string
 	return published, place
 }
 
-// syncTerms adds what a mode computes between an inner step and an outer one.
+// syncTerms adds the terms of a mode between an inner step and an outer one.
 func syncTerms(in *Inputs, q *quantities, f formulas, add func(name string, value float64, unit, formula, place string)) {
 	changed := func(name string, value float64, unit, published, place, measured string) {
 		formula, where := f.says(published, place, measured)
@@ -147,7 +147,7 @@ func syncTerms(in *Inputs, q *quantities, f formulas, add func(name string, valu
 	changed("T_outer", q.outer, "s", outer, place, measured)
 }
 
-// pipelineTerms adds what a slot of a pipeline takes.
+// pipelineTerms adds the terms of a pipeline's slot.
 func pipelineTerms(in *Inputs, q *quantities, f formulas, changed func(name string, value float64, unit, published, place, measured string), add func(name string, value float64, unit, formula, place string)) {
 	v := f.variant
 	bandwidth, latency := "bandwidthMbps", "latencyMs"

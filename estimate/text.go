@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// trim writes a number with up to four digits that matter.
+// trim writes a number with up to four significant digits.
 func trim(x float64) string {
 	switch a := math.Abs(x); {
 	case a >= 1000 && a < 1e15:
@@ -42,8 +42,8 @@ func writeItem(w io.Writer, text string) {
 	fmt.Fprintln(w, line)
 }
 
-// WriteText writes an estimate as an answer: how long, what bounds it, what to
-// change first, and what to know before it is believed.
+// WriteText writes an estimate as an answer: how long, what limits it, what to
+// change first, and what to know before believing it.
 func WriteText(w io.Writer, e Estimate) error {
 	a := e.Answer()
 	fmt.Fprintf(w, "%s\n%s\n\nWhat bounds it: %s\n", a.Headline, a.About, a.Bottleneck)
@@ -76,8 +76,7 @@ func writeWarnings(w io.Writer, all []Warning) {
 	}
 }
 
-// WritePresets lists the published runs and what is estimated beside what was
-// reported.
+// WritePresets lists the published runs, with estimated and reported figures.
 func WritePresets(w io.Writer, all []Preset) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, p := range all {
@@ -90,7 +89,7 @@ func WritePresets(w io.Writer, all []Preset) error {
 	return t.Flush()
 }
 
-// WriteReliability writes what failures cost.
+// WriteReliability writes the costs of failures.
 func WriteReliability(w io.Writer, in ReliabilityInputs, out ReliabilityOutputs) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "goodput\t%s %%\tof the time counts, with mode %s\n", trim(100*out.Goodput), in.Mode)

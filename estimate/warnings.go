@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// Warning is something to know before an estimate is believed.
+// Warning is something to know before believing an estimate.
 type Warning struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
 }
 
-// rule is a warning with when it is given. What was published with the
-// formulas names most of them; the others are faults of the formulas.
+// rule is a warning with its condition. The publication names most of them as
+// limits of the formulas; the others are faults of the formulas.
 type rule struct {
 	code  string
 	holds func(in *Inputs, q *quantities, v Variant) bool
@@ -26,13 +26,14 @@ func always(text string) func(*Inputs, *quantities) string {
 // gb is a size in the GB that nodes' memory is given in.
 func gb(bytes float64) string { return trim(bytes/1e9) + " GB" }
 
-// whole says what the whole model would take on a node.
+// whole is the memory that the whole model would need on a node.
 func (q *quantities) whole(in *Inputs) float64 { return in.Parameters * q.bytesPerParam }
 
-// mostFitted is the most nodes that calibrate fits a straggler coefficient to.
+// mostFitted is the largest number of nodes for which calibrate fits a
+// straggler coefficient.
 const mostFitted = 64
 
-// waiting is how many nodes wait for each other.
+// waiting is the number of nodes that wait for each other.
 func (q *quantities) waiting() float64 {
 	if q.sharded() {
 		return q.stages * max(1, q.wholeGroups)

@@ -23,22 +23,22 @@ import (
 // CalibrationFile is the calibration's name in the directory of its runs.
 const CalibrationFile = "calibration.json"
 
-// Calibration says what to measure, and what to write.
+// Calibration determines what to measure, and what to write.
 type Calibration struct {
-	Dir string // of all new runs and the result; it is made
-	// Experiments are run, or, if there are none, the scenarios of Rewrite under
-	// Policy.
+	Dir string // of all new runs and the result; created
+	// Experiments are the experiments to run. If there are none, the scenarios of
+	// Rewrite are run under Policy.
 	Experiments []calibrate.Experiment
 	Policy      string
 	Repeat      int // of each run, at least 1
-	// Retries is how often a run is made again that may not be used. The last
-	// one is kept as it is.
+	// Retries is how often a run whose result may not be used is repeated. The
+	// last attempt is kept as it is.
 	Retries int
-	// Real makes the runs, unless those in Refit are fitted. Without a Dir the
-	// result of a refit goes to where its runs are, if that is one place.
+	// Real makes the runs, unless those in Refit are fitted. Without a Dir, the
+	// result of a refit goes to the folder of its runs, if they share one.
 	Real  Real
 	Refit []string
-	// Rewrite are scenarios of which calibrated copies are written.
+	// Rewrite are scenarios to write calibrated copies of.
 	Rewrite []Source
 }
 
@@ -48,13 +48,13 @@ type Source struct {
 	File     string
 	Text     []byte
 	To       convert.Format
-	// Lost is what the copy does not hold, as convert.Text has it.
+	// Lost lists what the copy does not hold, as convert.Text does.
 	Lost []string
 }
 
-// ReadSources reads scenarios, by the names of their files or in the library, of
-// which there are to be copies in a format; empty: each in that of its own file.
-// What it refuses is a *scenarios.Error.
+// ReadSources reads scenarios that are to be copied in a format; empty: each in
+// the format of its own file. names are those of files or of the library. A
+// refusal is a *scenarios.Error.
 func ReadSources(names []string, to convert.Format) (all []Source, err error) {
 	for _, name := range names {
 		found, err := scenarios.Find(name)
@@ -73,10 +73,9 @@ func ReadSources(names []string, to convert.Format) (all []Source, err error) {
 	return all, nil
 }
 
-// Plan says what is to be run, or fitted again, and rewritten: names are those of
-// scenarios and, in a refit, of further directories; only those of experiments,
-// of which without a scenario there are to be all. What it refuses is a
-// *scenarios.Error.
+// Plan determines what to run, or to fit again, and to rewrite. names are
+// scenarios and, in a refit, further directories. only names experiments;
+// without scenarios, none means all of them. A refusal is a *scenarios.Error.
 func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) {
 	if o.Repeat < 1 || o.Retries < 0 {
 		return &scenarios.Error{Problem: "--repeat must be at least 1 and --retries at least 0"}
@@ -181,14 +180,14 @@ func (o *Calibration) makeDir() (record.Dir, error) {
 	return record.CreateDir(o.Dir)
 }
 
-// thisMachine is what a calibration holds of this machine.
+// thisMachine describes this machine for a calibration.
 func thisMachine() calibrate.Machine {
 	m := bench.ThisMachine()
 	return calibrate.Machine{Processor: m.Processor, Cores: m.Cores, Kernel: m.Kernel, Go: m.Go}
 }
 
-// WriteCalibration writes where the files of a calibration are, and in three lines what it
-// has found. With details it writes all tables before.
+// WriteCalibration writes where the files of a calibration are, and its result
+// in three lines. With details it writes all tables before.
 func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, details bool) error {
 	if details {
 		if err := c.WriteText(out); err != nil {
@@ -205,7 +204,7 @@ func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, d
 	return err
 }
 
-// untold says how many costs the runs do not tell.
+// untold says how many costs the runs do not determine.
 func untold(c *calibrate.Calibration) string {
 	if len(c.Untold) == 0 {
 		return ""
@@ -213,7 +212,8 @@ func untold(c *calibrate.Calibration) string {
 	return fmt.Sprintf(" (%s not known, see -v)", words.Count(len(c.Untold), "cost"))
 }
 
-// heldOut says how far off the simulator is on runs that it was not fitted to.
+// heldOut says how large the simulator's error is on runs that it was not
+// fitted to.
 func heldOut(c *calibrate.Calibration) string {
 	e := c.HeldOut
 	if e == nil {
@@ -226,8 +226,8 @@ func heldOut(c *calibrate.Calibration) string {
 	return text + ")"
 }
 
-// LoadCalibration reads a calibration for use on this machine. foreign says, a
-// line each, in what the machine differs from the one that it was made on.
+// LoadCalibration reads a calibration for use on this machine. foreign lists
+// the differences between this machine and the calibration's, a line each.
 func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, err error) {
 	if c, err = calibrate.Load(file); err != nil {
 		return nil, nil, err
@@ -238,8 +238,8 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 	return c, foreign, nil
 }
 
-// OtherLinks says whether a comparison has run on another backend of links than
-// the calibration, which may be nil.
+// OtherLinks reports, in words, if a comparison has run on another backend of
+// links than the calibration, which may be nil.
 func OtherLinks(c *calibrate.Calibration, of *report.Comparison) []string {
 	for _, sum := range of.Real {
 		if c != nil && c.Links != "" && sum.Links != c.Links {
@@ -249,7 +249,7 @@ func OtherLinks(c *calibrate.Calibration, of *report.Comparison) []string {
 	return nil
 }
 
-// runs are those to be made, each in a directory of its name.
+// runs are the runs to make, each in a directory of its name.
 func (o *Calibration) runs() (all []Run, err error) {
 	for _, e := range o.Experiments {
 		r := Run{File: e.Name + ".yaml", Source: e.Source, Policy: e.Policy, Dir: e.Name}
@@ -293,7 +293,8 @@ func (o *Calibration) measure(ctx context.Context, dir record.Dir) error {
 	return nil
 }
 
-// retried plays a run until its result may be used, and so many times more.
+// retried plays a run until its result may be used, with at most retries
+// repetitions.
 func (play Real) retried(ctx context.Context, retries int, r Run) error {
 	for ; ; retries-- {
 		sum, err := play(ctx, r)
@@ -311,7 +312,7 @@ func (play Real) retried(ctx context.Context, retries int, r Run) error {
 	}
 }
 
-// versions are what else a calibration depends on.
+// versions are the versions that a calibration depends on.
 func versions() map[string]string {
 	v := map[string]string{}
 	if r := record.Revision(); r != "" {

@@ -13,30 +13,30 @@ import (
 	"testbed/scenarios"
 )
 
-// Comparison says what to compare.
+// Comparison determines what to compare.
 type Comparison struct {
 	Run Run // with the first seed; its Policy is not used, its Dir is for all
-	// Policies are at least one; the first is the reference that the others are
-	// held against.
+	// Policies are at least one. The first is the reference for the others.
 	Policies []string
-	Repeat   int // how many seeds, at least 1
-	// Target is the validation loss that times are to; 0 for the reference's at its end.
+	Repeat   int // number of seeds, at least 1
+	// Target is the validation loss for times to a loss; 0: the reference's final
+	// loss.
 	Target float64
-	// Backends are the link backends to play each policy and seed on; the first is
-	// the one that the others and the simulators are held against. Without two, the
-	// real runs are on what Real takes. Ready says whether the machine has them,
-	// and is asked before anything is played.
+	// Backends are the link backends to play each policy and seed on. The first is
+	// the reference for the others and for the simulators. With fewer than two,
+	// Real chooses the backend. Ready reports whether the machine has them. It is
+	// called before anything is played.
 	Backends []string
 	Ready    func(links ...string) error
-	// Real plays on a real network, Churn simulates with churn's network, Links
-	// on the links of the plan. What is nil is not played.
+	// Real plays on a real network, Churn simulates with churn's network, Links on
+	// the links of the plan. Nil ones are skipped.
 	Real  Real
 	Churn Simulator
 	Links Simulator
 }
 
-// CheckPolicies says whether a list of policies can be played on a scenario. The
-// error is a *scenarios.Error.
+// CheckPolicies reports whether a list of policies can be played on a scenario.
+// The error is a *scenarios.Error.
 func CheckPolicies(s *scenarios.Scenario, policies []string) error {
 	if len(policies) == 0 {
 		return &scenarios.Error{Field: "policy", Problem: "there is none in the list; name at least one"}
@@ -53,9 +53,9 @@ func CheckPolicies(s *scenarios.Scenario, policies []string) error {
 }
 
 // Compare plays the run under each policy, simulated and on the real network.
-// The runs have the scenario's seed, then the next one, and so on, each the same
-// in every world. If the error is no *InvalidError and no ErrLinksDiffer the
-// result is nil, or has only the Dir in which the partial record is.
+// The runs have the scenario's seed, then the next one, and so on, each the
+// same in every world. With an error other than *InvalidError and
+// ErrLinksDiffer, the result is nil, or has only the Dir of the partial record.
 func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 	if err := CheckPolicies(o.Run.Scenario, o.Policies); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func Compare(ctx context.Context, o Comparison) (*report.Comparison, error) {
 	return c, judge(c, real)
 }
 
-// judge says whether the results may be used, and whether the links agree.
+// judge reports whether the results may be used, and whether the links agree.
 func judge(c *report.Comparison, real map[string][]report.Set) error {
 	for _, backend := range append([]string{""}, c.Links...) {
 		var all []record.Summary
@@ -152,7 +152,7 @@ func judge(c *report.Comparison, real map[string][]report.Set) error {
 	return nil
 }
 
-// split parts the first of the sets, if there is any, from the others.
+// split separates the first of the sets, if there is one, from the others.
 func split(sets []report.Set) (first report.Set, others []report.Set) {
 	if len(sets) == 0 {
 		return nil, nil
@@ -160,8 +160,8 @@ func split(sets []report.Set) (first report.Set, others []report.Set) {
 	return sets[0], sets[1:]
 }
 
-// folder names a run directory after a policy. Parameters may hold what a file
-// name may not.
+// folder names a run directory after a policy. Parameters may contain
+// characters that a file name may not.
 func folder(prefix, policyName, suffix string) string {
 	return prefix + url.PathEscape(policyName) + suffix
 }
@@ -187,10 +187,9 @@ func (play Simulator) set(r Run, policies []string, root record.Dir, prefix, suf
 	return set, nil
 }
 
-// sets plays the n-th seed of a run for real under each policy, and returns a set
-// for each link backend. Runs on the backends follow one another, and another
-// one is the first each time, so that a machine that changes meanwhile favours
-// none.
+// sets plays the n-th seed of a run for real under each policy, and returns a
+// set for each link backend. Runs on the backends follow one another. The order
+// rotates, so that a machine that changes meanwhile favours no backend.
 func (play Real) sets(ctx context.Context, r Run, policies, backends []string, n int, root record.Dir, suffix string) (map[string]report.Set, error) {
 	sets := map[string]report.Set{}
 	for i, name := range policies {

@@ -17,20 +17,20 @@ import (
 // EmulationFile is the result's name in the directory of an emulation.
 const EmulationFile = "emulation.json"
 
-// Emulation says what estimated run to play in small.
+// Emulation determines which estimated run to play in small.
 type Emulation struct {
 	Run         estimate.Run
-	Calibration *calibrate.Calibration // of this machine; nil: there is none
+	Calibration *calibrate.Calibration // of this machine, or nil
 	Seed        uint64                 // the first one
-	Repeat      int                    // how many seeds, at least 1
+	Repeat      int                    // number of seeds, at least 1
 	Dir         string
 	Real        Real // nil: it is only simulated
 }
 
-// Emulate makes an estimated run small, plays that, and holds the estimates
-// against it. A run that cannot be made small is refused with an
-// *errs.FieldError. With another error there is a result only if it is an
-// *InvalidError, and not always.
+// Emulate scales an estimated run down, plays the small run, and compares the
+// estimates with it. A run that cannot be scaled down is refused with an
+// *errs.FieldError. With an *InvalidError there may be a result, with other
+// errors there is none.
 func Emulate(ctx context.Context, o Emulation) (*emulated.Result, error) {
 	small, err := emulated.Shrink(o.Run)
 	if err != nil {
@@ -87,8 +87,8 @@ func baselines(first report.Set, others []report.Set) (all []record.Summary) {
 	return all
 }
 
-// Measurements are what a calibration holds for an estimate of nodes that have
-// processors of their own.
+// Measurements are the terms of a calibration for an estimate of nodes that
+// have processors of their own.
 func Measurements(c *calibrate.Calibration) *estimate.Measurements {
 	costs := c.SimCosts()
 	m := &estimate.Measurements{Efficiency: costs.Efficiency, Hop: costs.Hop.Seconds(), Reduce: costs.Reduce.Seconds()}

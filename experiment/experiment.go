@@ -1,7 +1,7 @@
-// Package experiment plays scenarios several times and lays the results side by
-// side: comparisons of policies, repeats, sweeps, and the runs that a
-// calibration is fitted to. It is what verbs call. How a run is played on a real
-// network is given to it, so its loops can be tested without one.
+// Package experiment plays scenarios several times and compares the results:
+// comparisons of policies, repeats, sweeps, and the runs that a calibration is
+// fitted to. The commands call it. It is given the function that plays a run on
+// a real network, so its loops can be tested without one.
 package experiment
 
 import (
@@ -28,19 +28,19 @@ type Run struct {
 	Source []byte
 	Policy string
 	Dir    string // the run directory to make
-	// Links is the link backend; empty is what the player takes anyway.
+	// Links is the link backend; empty: the player's default.
 	Links string
-	// Title tells a person which of many runs this is; it may be empty.
+	// Title identifies this run among many for a person; it may be empty.
 	Title string
 }
 
-// Real plays a run on a real network. Where the machine does not support that,
-// errors.ErrUnsupported is in the error's tree and there is no run directory;
-// after other errors it holds a partial record.
+// Real plays a run on a real network. If the machine does not support it, the
+// error wraps errors.ErrUnsupported and there is no run directory. After other
+// errors the run directory holds a partial record.
 type Real func(context.Context, Run) (record.Summary, error)
 
-// InvalidError says why a result may not be used. Whatever returns it returns
-// the result too.
+// InvalidError explains why a result may not be used. Functions that return it
+// return the result too.
 type InvalidError struct {
 	Policy string
 	Seed   uint64
@@ -51,8 +51,8 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("the result under %s with seed %d is not valid: %s", e.Policy, e.Seed, e.Reason)
 }
 
-// Usable says whether the results of real runs may be used. If not, the error
-// is an *InvalidError about the first that may not.
+// Usable reports whether the results of real runs may be used. If not, the
+// error is an *InvalidError about the first unusable one.
 func Usable(results ...record.Summary) error {
 	for _, s := range results {
 		reason := ""
@@ -79,8 +79,8 @@ func Usable(results ...record.Summary) error {
 	return nil
 }
 
-// DefaultDir names a run directory after what is run and when, and makes it, so that
-// nobody else's run of the same second has it too.
+// DefaultDir makes a run directory named after the run and the time. Its name
+// is unique, even among runs of the same second.
 func DefaultDir(scenario, what string) (string, error) {
 	name := filepath.Join("runs", fmt.Sprintf("%s-%s", folder(scenario+"-", what, ""), time.Now().Format("20060102-150405")))
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -106,7 +106,7 @@ func reseeded(r Run, seed uint64) (Run, error) {
 	return r.rewritten()
 }
 
-// rewritten gives the run the text of its scenario, which differs from the one
+// rewritten gives the run the text of its scenario, which differs from the text
 // that was read.
 func (r Run) rewritten() (Run, error) {
 	var err error

@@ -9,18 +9,18 @@ import (
 	"testbed/scenarios"
 )
 
-// LinksAuto is the link backend that the machine is asked for.
+// LinksAuto is the link backend that the machine chooses.
 const LinksAuto = "auto"
 
 // backends are the others.
 var backends = []string{"netem", "user", "htb"}
 
-// ErrLinksDiffer says that a scenario did not come to the same on several link
-// backends. The comparison that comes with it says in what they differ.
+// ErrLinksDiffer says that the results of a scenario differ between link
+// backends. The comparison that comes with it lists the differences.
 var ErrLinksDiffer = errors.New("the link backends do not agree")
 
-// CheckLinks says whether a run can be played on a link backend, or on each of
-// several. The error is a *scenarios.Error.
+// CheckLinks reports whether a run can be played on a link backend, or on each
+// of several. The error is a *scenarios.Error.
 func CheckLinks(links ...string) error {
 	given := strings.Join(links, ",")
 	wrong := func(format string, args ...any) error {

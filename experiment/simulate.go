@@ -14,8 +14,8 @@ import (
 	"testbed/sim"
 )
 
-// Simulator plays a scenario in the simulator. record is told every event; it
-// may be nil.
+// Simulator plays a scenario in the simulator. note is called with every event;
+// it may be nil.
 type Simulator func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error)
 
 // The simulator's models of the network.
@@ -50,7 +50,7 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 			return record.Summary{}, err
 		}
 		sum, err := OnChurn(priced, policyName, note)
-		sum.Ignored = nil // the prices come of the links
+		sum.Ignored = nil // the prices come from the links
 		return sum, err
 	}, nil
 }
@@ -77,10 +77,10 @@ func OnLinks(s *scenarios.Scenario, policyName string, costs sim.Costs, note fun
 	return sum, err
 }
 
-// Stdout is the name of a trace's file that is none.
+// Stdout is the file name of a trace that goes to standard output.
 const Stdout = "-"
 
-// Record simulates and writes the events to a file, if one is named.
+// Record simulates and writes the events to a file, if a name is given.
 func (play Simulator) Record(s *scenarios.Scenario, policyName, file string) (sum record.Summary, err error) {
 	if file == "" {
 		return play(s, policyName, nil)
@@ -103,7 +103,7 @@ func writeEvents(file string, fill func(note func(record.Event)) error) error {
 	}
 	w := record.NewWriter(f)
 	if err := fill(w.Write); err != nil {
-		return errors.Join(err, w.Flush(), f.Close()) // what there is stays
+		return errors.Join(err, w.Flush(), f.Close()) // the partial file stays
 	}
 	if err := errors.Join(w.Flush(), f.Close()); err != nil {
 		return fmt.Errorf("writing the trace: %w", err)
@@ -111,7 +111,7 @@ func writeEvents(file string, fill func(note func(record.Event)) error) error {
 	return nil
 }
 
-// Predict adds to a record the simulated runs that it lacks.
+// Predict adds missing simulated runs to a record.
 func Predict(rec *runs.Record) error {
 	known := rec.Scenario
 	for _, run := range rec.Runs {
@@ -143,8 +143,8 @@ func Predict(rec *runs.Record) error {
 	return nil
 }
 
-// Replay has a policy decide anew over the record of a run, with settings
-// changed, and writes what happens to the file trace, if it is named. A
+// Replay plays a recorded run with a policy that decides again, with settings
+// changed. It writes the events to the file trace, if a name is given. A
 // directory without a record is a *scenarios.Error.
 func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (report.Replay, error) {
 	fail := func(err error) (report.Replay, error) { return report.Replay{}, err }
@@ -182,8 +182,8 @@ func Replay(dir, policyName string, changed []scenarios.Setting, trace string) (
 	return report.NewReplay(s, dir, note, replayed), err
 }
 
-// readRecord reads the scenario and the events of a run directory. The record of a run
-// that was killed has no summary to be held against.
+// readRecord reads the scenario and the events of a run directory. The record
+// of a run that was killed has no summary to compare with.
 func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 	d := record.Dir(dir)
 	file, err := d.ScenarioFile()

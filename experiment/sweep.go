@@ -17,26 +17,26 @@ import (
 	"testbed/scenarios"
 )
 
-// flushEvery is how often the rows of simulated points are written to disk: a
-// sweep that is killed loses no more.
+// flushEvery is how often the rows of simulated points are written to disk. A
+// sweep that is killed loses at most this much.
 const flushEvery = time.Second
 
-// SweepOptions say where and how to play the points of a sweep.
+// SweepOptions determine where and how to play the points of a sweep.
 type SweepOptions struct {
 	Dir    string // of the results
-	Resume bool   // play only what Dir has not
-	// Real plays the points one after the other. If it is nil, Simulate does, on all
-	// processors.
+	Resume bool   // play only the points that Dir lacks
+	// Real plays the points one after the other. If it is nil, Simulate plays them
+	// on all processors.
 	Real     Real
 	Simulate Simulator
-	// Progress is told how many points are done and how many there are: before
+	// Progress is called with the numbers of finished and of all points: before
 	// the first and after each.
 	Progress func(done, points int)
 }
 
-// Sweep plays the points of a plan and writes what comes of them. If the error
-// is no *InvalidError, what was played by then is on disk and the summary about
-// that; its Dir is empty if nothing could be played.
+// Sweep plays the points of a plan and writes their results. After an error
+// other than *InvalidError, the finished points are on disk, and the summary
+// covers them. Its Dir is empty if nothing could be played.
 func Sweep(ctx context.Context, p *sweep.Plan, o SweepOptions) (s sweep.Summary, err error) {
 	dir, err := o.directory(p)
 	if err != nil {
@@ -55,7 +55,8 @@ func Sweep(ctx context.Context, p *sweep.Plan, o SweepOptions) (s sweep.Summary,
 		}
 	}
 	o.Progress(played, len(keys))
-	// The simulator makes much garbage that is small beside any machine.
+	// The simulator makes much garbage, though little compared with the memory of
+	// any machine.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	var invalid error // the first
 	workers, play := runtime.GOMAXPROCS(0), o.Simulate.player()
@@ -120,8 +121,8 @@ func (play Simulator) player() sweep.Player {
 	}
 }
 
-// player plays points one after the other, each with a run directory in dir,
-// and keeps why the first result that may not be used is invalid.
+// player plays points one after the other, each with a run directory in dir. It
+// sets invalid to the reason of the first result that may not be used.
 func (play Real) player(dir record.Dir, invalid *error) sweep.Player {
 	return func(ctx context.Context, s *scenarios.Scenario, key string, pt sweep.Point) (record.Summary, error) {
 		fail := func(err error) (record.Summary, error) { return record.Summary{}, err }

@@ -14,10 +14,10 @@ import (
 	"testbed/train/replay"
 )
 
-// Trained returns a simulator that also computes what the run trains, so that its
-// events and its result have the outer states' hashes, and losses where
-// something real is trained. The model is written to the file, if one is named. It
-// ends early with ctx.
+// Trained returns a simulator that also computes the training of the run. Its
+// events and its result have the outer states' hashes, and losses if something
+// real is trained. The model is written to the file, if a name is given. The
+// simulator ends early with ctx.
 func (play Simulator) Trained(ctx context.Context, model string) Simulator {
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (sum record.Summary, err error) {
 		err = WithTrainer(ctx, s, func(s *scenarios.Scenario) error {
@@ -28,8 +28,8 @@ func (play Simulator) Trained(ctx context.Context, model string) Simulator {
 	}
 }
 
-// trainedWarm returns a simulator as that of Trained, with programs that train for one
-// run after another where they can, and what ends them.
+// trainedWarm returns a simulator like Trained's whose training programs serve
+// one run after another if they can, and a function that ends the programs.
 func (play Simulator) trainedWarm(ctx context.Context) (trained Simulator, end func() error) {
 	var mutex sync.Mutex
 	var programs *trainers // nil before the first run
@@ -92,7 +92,8 @@ func (play Simulator) train(ctx context.Context, s *scenarios.Scenario, policyNa
 	return sum, err
 }
 
-// trained computes what a simulated run trains, and gathers it for the summary.
+// trained computes the training of a simulated run, and collects the results
+// for the summary.
 type trained struct {
 	replay   *replay.Training
 	training *record.Training
@@ -107,7 +108,8 @@ func newTrained(s *scenarios.Scenario) (*trained, error) {
 	return &trained{t, record.NewTraining(s.Train.TokensPerStep())}, err
 }
 
-// add takes the next event, and tells record of it and of what comes of it.
+// add takes the next event. It calls note with the event and with those that
+// follow from it.
 func (t *trained) add(e record.Event, note func(record.Event)) error {
 	more, err := t.replay.Add(&e)
 	for _, e := range append([]record.Event{e}, more...) {
@@ -119,17 +121,17 @@ func (t *trained) add(e record.Event, note func(record.Event)) error {
 	return err
 }
 
-// TrainedOnce returns a simulator whose results have what the runs train, as that
-// of Trained has. What several runs train alike is computed once, on a thread of
-// the lowest priority. Programs of the user's own train for one run after another where
-// they can; end ends them. The simulator is safe for concurrent use, and ends early with
-// ctx.
+// TrainedOnce returns a simulator whose results include the training, like
+// Trained's. Training that several runs share is computed once, on a thread of
+// the lowest priority. Users' own programs train for one run after another if
+// they can; end ends them. The simulator is safe for concurrent use, and ends
+// early with ctx.
 func (play Simulator) TrainedOnce(ctx context.Context) (trained Simulator, end func() error) {
 	var mutex sync.Mutex
 	known := map[any]func() (*record.Training, error){}
 	foreign, end := play.trainedWarm(ctx)
 	return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
-		if s.Train.Foreign() { // who knows what it hangs on
+		if s.Train.Foreign() { // its dependencies are unknown
 			return foreign(s, policyName, note)
 		}
 		var events []record.Event
@@ -167,7 +169,8 @@ func (play Simulator) TrainedOnce(ctx context.Context) (trained Simulator, end f
 	}, end
 }
 
-// training computes what the events of a run train, on a thread of its own.
+// training computes the training of a run from its events, on a thread of its
+// own.
 func training(ctx context.Context, s *scenarios.Scenario, events []record.Event) (computed *record.Training, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -192,7 +195,7 @@ func training(ctx context.Context, s *scenarios.Scenario, events []record.Event)
 	return computed, err
 }
 
-// keep writes the model that was trained to a file.
+// keep writes the trained model to a file.
 func keep(s *scenarios.Scenario, t *replay.Training, file string) error {
 	if !s.Train.Real() {
 		return &scenarios.Error{Field: "model", Problem: "the scenario trains none; give it the section train with a task, charlm for example"}

@@ -18,20 +18,20 @@ import (
 	"testbed/train/program"
 )
 
-// importsFile is where the Python package says what the program has imported; the
-// environment tells it the path.
+// importsFile is where the Python package lists the program's imports; an
+// environment variable has the path.
 const (
 	importsFile = "imports.json"
 	envImports  = "TESTBED_IMPORTS"
 )
 
-// trainers is where programs of several runs have what they need, and wait between runs
-// if they can.
+// trainers hold the files of the programs of several runs, and the programs
+// themselves between runs if they can wait.
 type trainers struct {
 	dir  string
 	lock *os.File
 	warm *program.Warm
-	logs atomic.Int64 // so many files for output
+	logs atomic.Int64 // number of files for output
 }
 
 func newTrainers() (*trainers, error) {
@@ -46,7 +46,7 @@ func newTrainers() (*trainers, error) {
 	return t, nil
 }
 
-// close ends all programs, and removes what they said.
+// close ends all programs, and removes their files.
 func (t *trainers) close() error {
 	t.warm.Close()
 	err := os.RemoveAll(t.dir)
@@ -94,8 +94,8 @@ func (t *trainers) with(ctx context.Context, s *scenarios.Scenario, play func(*s
 	return play(asked)
 }
 
-// describeTrainer says what the program of a scenario is. The file of imports may be
-// missing: other languages have none.
+// describeTrainer describes the program of a scenario for the record. The file
+// of imports may be missing: other languages have none.
 func describeTrainer(s *scenarios.Scenario, imports string, parameters int) (*record.Trainer, error) {
 	path, err := s.FindProgram()
 	if err != nil {
@@ -127,7 +127,7 @@ func describeTrainer(s *scenarios.Scenario, imports string, parameters int) (*re
 	}
 	for _, file := range files {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-			continue // an argument that names no file
+			continue // an argument that is not a file
 		}
 		name := file
 		if inner, err := filepath.Rel(s.Train.Dir, file); err == nil && filepath.IsLocal(inner) {
@@ -142,12 +142,13 @@ func describeTrainer(s *scenarios.Scenario, imports string, parameters int) (*re
 
 const (
 	scratchPrefix = "testbed-trainer-"
-	// scratchAge is how old a folder without a lock is that nobody is about to lock.
+	// scratchAge is the age at which a folder without a lock is abandoned: its
+	// maker would have locked it by then.
 	scratchAge = time.Minute
 )
 
-// scratch makes a folder that is locked as long as this process is there, and
-// removes those of processes that had no time to.
+// scratch makes a folder that is locked while this process lives, and removes
+// the folders of processes that ended without doing so.
 func scratch() (dir string, lock *os.File, err error) {
 	others, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPrefix+"*"))
 	if err != nil {
@@ -159,7 +160,7 @@ func scratch() (dir string, lock *os.File, err error) {
 		}
 		lock, err := locked(other)
 		if err == nil {
-			_ = os.RemoveAll(other) // another user's stays
+			_ = os.RemoveAll(other) // another user's folder stays
 		}
 		if lock != nil {
 			lock.Close()
@@ -168,14 +169,14 @@ func scratch() (dir string, lock *os.File, err error) {
 	if dir, err = os.MkdirTemp("", scratchPrefix); err != nil {
 		return "", nil, err
 	}
-	if lock, err = locked(dir); err != nil && !errors.Is(err, filelock.ErrUnsupported) { // without locks nobody removes another's
+	if lock, err = locked(dir); err != nil && !errors.Is(err, filelock.ErrUnsupported) { // without locks no process removes another's folder
 		return "", nil, errors.Join(err, os.Remove(dir))
 	}
 	return dir, lock, nil
 }
 
-// locked locks a folder, if nobody has, until the file is closed. The file may come
-// with an error.
+// locked locks a folder until the file is closed, if no process has locked it.
+// The file may be returned together with an error.
 func locked(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

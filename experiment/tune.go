@@ -25,52 +25,52 @@ const (
 	PointsFile = "points.csv"  // every point that was tried
 )
 
-// Tuning says what to search for and how to check what was found.
+// Tuning determines what to search for and how to check the result.
 type Tuning struct {
 	Run      Run // its Policy is not used, its Dir is for all
 	Policies []string
-	// Points is how many points are simulated, over all policies.
+	// Points is the number of points to simulate, over all policies.
 	Points int
-	// Seeds is how many seeds each point is simulated with, beginning with that
-	// of the scenario. The best are simulated again with HeldOut others, which
-	// follow them: what was best by chance is not best again.
+	// Seeds is the number of seeds of each point, beginning with the scenario's.
+	// The best points are simulated again with HeldOut further seeds: a point that
+	// was best by chance will not be best again.
 	Seeds, HeldOut int
-	// Best is how many points are chosen, and played beside the first policy and
-	// the chosen policies with the parameters of the scenario, with Repeat of the
-	// seeds held out.
+	// Best is the number of points to choose. They are played with the first
+	// policy, and with the chosen policies under the scenario's parameters, with
+	// Repeat of the held-out seeds.
 	Best, Repeat int
-	// Simulate plays points; Real, on a real network, what was chosen, unless it is
-	// nil.
+	// Simulate plays points. Real, unless it is nil, plays the chosen ones on a
+	// real network.
 	Simulate Simulator
 	Real     Real
-	// Progress is told how many simulations are done and how many there are, and at
-	// the end of the search that all are done.
+	// Progress is called with the numbers of finished and of all simulations, and
+	// at the end of the search with both equal.
 	Progress func(done, all int)
 }
 
-// Tuned is what came of a Tuning.
+// Tuned is the result of a Tuning.
 type Tuned struct {
 	Scenario string   `json:"scenario"`
 	Policies []string `json:"policies"`
 	Seeds    []uint64 `json:"seeds"`
 	HeldOut  []uint64 `json:"held_out"`
-	// Points is how many were simulated.
+	// Points is the number of simulated points.
 	Points int `json:"points"`
-	// Front is what nothing else beats, Defaults what the policies are with the
-	// parameters of the scenario, both over the seeds held out.
+	// Front are the points that no other point beats. Defaults are the policies
+	// with the scenario's parameters. Both are over the held-out seeds.
 	Front    []tune.Point `json:"front"`
 	Defaults []tune.Point `json:"defaults"`
-	// Chosen are those of the front that are worth a closer look.
+	// Chosen are the points of the front that are worth a closer look.
 	Chosen []string `json:"chosen"`
-	// Comparison has the chosen ones beside the defaults, with the seeds held out,
-	// simulated and, if it was asked for, on a real network.
+	// Comparison compares the chosen points with the defaults, over the held-out
+	// seeds, simulated and, if requested, on a real network.
 	Comparison *report.Comparison `json:"comparison"`
 	Dir        string             `json:"dir"`
 }
 
 // Tune searches the parameters of policies in the simulator, and plays the best
-// on a real network. If the error is no *InvalidError the result is nil, or has
-// only the Dir in which the partial record is.
+// on a real network. With an error other than *InvalidError, the result is nil,
+// or has only the Dir of the partial record.
 func Tune(ctx context.Context, o Tuning) (*Tuned, error) {
 	if err := CheckPolicies(o.Run.Scenario, o.Policies); err != nil {
 		return nil, err
@@ -96,7 +96,8 @@ func Tune(ctx context.Context, o Tuning) (*Tuned, error) {
 		}
 	}
 	search := &search{Tuning: &o, ctx: ctx, of: o.Points * o.Seeds}
-	// The simulator makes much garbage that is small beside any machine.
+	// The simulator makes much garbage, though little compared with the memory of
+	// any machine.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	o.Progress(0, search.of)
 	tried, err := search.all(spaces, result.Seeds)
@@ -113,7 +114,7 @@ func Tune(ctx context.Context, o Tuning) (*Tuned, error) {
 	return result, result.play(ctx, &o, dir)
 }
 
-// check simulates the front again with the seeds held out, and chooses.
+// check simulates the front again with the held-out seeds, and chooses.
 func (t *Tuned) check(s *search, tried []tune.Point) error {
 	front := tune.Front(tried)
 	s.of += (len(front) + len(t.Policies)) * len(t.HeldOut)
@@ -133,8 +134,8 @@ func (t *Tuned) check(s *search, tried []tune.Point) error {
 	return nil
 }
 
-// play compares what was chosen with the first policy, and with the chosen
-// policies as the scenario has them.
+// play compares the chosen points with the first policy, and with the chosen
+// policies under the scenario's parameters.
 func (t *Tuned) play(ctx context.Context, o *Tuning, dir record.Dir) error {
 	list := append([]string{t.Policies[0]}, t.Chosen...)
 	for _, name := range t.Policies {
@@ -155,7 +156,7 @@ func (t *Tuned) play(ctx context.Context, o *Tuning, dir record.Dir) error {
 	return errors.Join(failed, dir.WriteJSON(TuningFile, t))
 }
 
-// unique leaves out what is in a list a second time.
+// unique removes duplicates from a list.
 func unique(list []string) (once []string) {
 	seen := map[string]bool{}
 	for _, name := range list {
@@ -187,9 +188,9 @@ type search struct {
 	done, of int // simulations
 }
 
-// all tries the points of each space: the policy as it is, half of the others
-// spread over the space, and half near the best of these. Each space has as many
-// as its parameters make up of all.
+// all tries the points of each space: the policy as it is, half of the other
+// points spread over the space, and half near the best of these. Spaces share
+// the points in proportion to their numbers of parameters.
 func (s *search) all(spaces []tune.Space, seeds []uint64) ([]tune.Point, error) {
 	axes := 0
 	for _, space := range spaces {
@@ -235,7 +236,7 @@ func (s *search) all(spaces []tune.Space, seeds []uint64) ([]tune.Point, error) 
 	return tried, nil
 }
 
-// points simulates policies with each of the seeds. What is in the list twice is
+// points simulates policies with each of the seeds. Duplicates in the list are
 // simulated once.
 func (s *search) points(list []string, seeds []uint64) ([]tune.Point, error) {
 	list = unique(list)
@@ -276,7 +277,7 @@ func (s *search) points(list []string, seeds []uint64) ([]tune.Point, error) {
 	return points, nil
 }
 
-// mean is what came of a policy over several runs.
+// mean averages the results of a policy over several runs.
 func mean(name string, sums []record.Summary) tune.Point {
 	p := tune.Point{Policy: name, Complete: true}
 	for _, sum := range sums {

@@ -13,11 +13,11 @@ import (
 	"testbed/scenarios"
 )
 
-// fewPoints is how many points of a front a person wants to read.
+// fewPoints is the number of points of a front that a person wants to read.
 const fewPoints = 10
 
-// WriteTuned writes what a tuning came to for a person: the front, what the
-// policies are without tuning, and the comparison of what was chosen.
+// WriteTuned writes the result of a tuning in words: the front, the policies
+// without tuning, and the comparison of the chosen points.
 func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 	fmt.Fprintf(out, "%s: %s points of %d policies simulated with %d seeds each; what nothing else beats, over %d other seeds:\n\n",
 		t.Scenario, words.Thousands(int64(t.Points)), len(t.Policies), len(t.Seeds), len(t.HeldOut))

@@ -10,28 +10,30 @@ import (
 )
 
 const (
-	// MaxReplicas is how many replica ids a lighthouse remembers: four times the
-	// thousand groups it is meant for. Beyond, the one that has been silent for
-	// longest is forgotten, and if all of them live a newcomer is refused.
+	// MaxReplicas is the number of replica ids that a lighthouse remembers: four
+	// times the thousand groups it is meant for. Beyond, it forgets the replica
+	// that has been silent for longest. If all of them are alive, it refuses
+	// newcomers.
 	MaxReplicas = 4096
-	// MaxMemberBytes is how long the strings of a member may be together.
+	// MaxMemberBytes is the largest total length of a member's strings.
 	MaxMemberBytes = 16 << 10
 )
 
-// Config are the lighthouse's parameters. All are needed but Compat.
+// Config are the lighthouse's parameters. All except Compat are required.
 type Config struct {
-	// MinReplicas is how many replicas a quorum needs. Unless it is a majority of
-	// all replicas of the job, two lighthouses can split them.
+	// MinReplicas is the number of replicas that a quorum needs. Unless it is a
+	// majority of all replicas of the job, two lighthouses can split them.
 	MinReplicas int
-	// JoinTimeout is how long replicas that ask wait for others that live, counted
-	// from the first that asks. A straggler costs the others as much once; below
-	// the time that a newcomer takes to heal, it may never come in.
+	// JoinTimeout is how long replicas that ask wait for others that are alive,
+	// counted from the first request. A straggler costs the others this time once.
+	// If it is shorter than the time in which a newcomer heals, the newcomer may
+	// never come in.
 	JoinTimeout policy.Time
-	// HeartbeatTimeout is the age at which a heartbeat is no sign of life any
-	// more. A dead replica costs the others as much.
+	// HeartbeatTimeout is the age at which a heartbeat is no longer a sign of
+	// life. A dead replica costs the others this time.
 	HeartbeatTimeout policy.Time
-	// Compat has what this package mends behave as in torchft: a request whose
-	// caller has gone still takes part (a ghost), and a quorum may be empty.
+	// Compat restores two behaviours of torchft that this package fixes: a request
+	// whose caller has gone still takes part (a ghost), and a quorum may be empty.
 	Compat bool
 }
 
@@ -59,8 +61,8 @@ type (
 	// Cancel says that one of the calls waiting for a replica has gone, by its
 	// deadline or with its connection.
 	Cancel struct{ ReplicaID string }
-	// Tick has the lighthouse look again: what heartbeats and time-outs say
-	// changes with time.
+	// Tick makes the lighthouse check again: heartbeats and time-outs expire with
+	// time.
 	Tick struct{}
 )
 
@@ -69,20 +71,20 @@ func (Request) event()   {}
 func (Cancel) event()    {}
 func (Tick) event()      {}
 
-// Action is what the lighthouse has its driver do or record. Actions are
+// Action is something for the lighthouse's driver to do or record. Actions are
 // pointers to the types below and may be kept, but not changed.
 type Action interface{ Why() *Reason }
 
 type (
-	// Issue is a new quorum: the answer to all calls waiting for its
-	// participants. Those of others wait on.
+	// Issue is a new quorum: the answer to all calls waiting for its participants.
+	// Other calls keep waiting.
 	Issue struct {
 		Quorum Quorum
 		Reason
 	}
-	// Hold records why there is no quorum yet, when that has changed.
+	// Hold records why there is no quorum yet, when the reason changes.
 	Hold struct{ Reason }
-	// Refuse turns a Request or Heartbeat down, which has no effect.
+	// Refuse turns down a Request or Heartbeat, which then has no effect.
 	Refuse struct {
 		ReplicaID string
 		Reason
@@ -92,14 +94,14 @@ type (
 // Why returns the reason of the action.
 func (r *Reason) Why() *Reason { return r }
 
-// replica is what the lighthouse knows of one replica id.
+// replica is the lighthouse's knowledge of one replica id.
 type replica struct {
 	id        string
 	heartbeat policy.Time // the last sign of life
 	inLast    bool        // it is in the last quorum
 	asking    bool        // it is to be in the next
-	joined    policy.Time // since when it asks
-	member    Member      // as which it asks
+	joined    policy.Time // time of its request
+	member    Member      // its description of itself
 	waiting   int         // calls that wait for its quorum; 0 while asking: a ghost
 }
 
@@ -114,11 +116,11 @@ type Lighthouse struct {
 	held     Reason // of the last Hold since then
 	out      []Action
 
-	full      Reason      // why the last newcomer was refused; holds for others
-	fullUntil policy.Time // before this time, because all live that long
+	full      Reason      // reason of the last refusal of a newcomer; holds for others
+	fullUntil policy.Time // before this time, because all replicas are alive until then
 }
 
-// New returns a lighthouse that knows no replica.
+// New returns a lighthouse without replicas.
 func New(cfg Config) (*Lighthouse, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -129,9 +131,9 @@ func New(cfg Config) (*Lighthouse, error) {
 // Last returns the last quorum, and false if there has been none.
 func (l *Lighthouse) Last() (Quorum, bool) { return l.last, l.issued }
 
-// Restore has a new lighthouse go on where one before it ended, which issued this
-// quorum: ids are counted on from there, and its participants count as alive for
-// a heartbeat time-out, so that nobody begins without them.
+// Restore makes a new lighthouse continue from the last quorum of an earlier
+// one. Its ids continue from there. The participants count as alive for a
+// heartbeat time-out, so that no quorum begins without them.
 func (l *Lighthouse) Restore(last Quorum) error {
 	p := last.Participants
 	if len(l.replicas) > 0 || l.issued {
@@ -152,7 +154,7 @@ func (l *Lighthouse) Restore(last Quorum) error {
 	return nil
 }
 
-// Replica is what the lighthouse knows of a replica id.
+// Replica is a public view of the lighthouse's knowledge of a replica id.
 type Replica struct {
 	ReplicaID string
 	Heartbeat policy.Time // its last sign of life
@@ -160,8 +162,8 @@ type Replica struct {
 	Asking    bool
 }
 
-// Look returns what a Tick at this time would decide, and all replica ids that
-// are remembered, in order.
+// Look returns the decision of a Tick at this time, and all remembered replica
+// ids, in order.
 func (l *Lighthouse) Look(now policy.Time) (Reason, []Replica) {
 	l.now = max(l.now, now)
 	why, _ := l.judge()
@@ -172,9 +174,9 @@ func (l *Lighthouse) Look(now policy.Time) (Reason, []Replica) {
 	return why, all
 }
 
-// Step takes one event and returns what follows from it, in order. The slice is
-// valid until the next call. A time before 0, or that of the last event, counts
-// as that.
+// Step takes one event and returns the actions that follow from it, in order.
+// The slice is valid until the next call. A time before 0 counts as 0, and a
+// time before the last event's as the last event's.
 func (l *Lighthouse) Step(now policy.Time, e Event) []Action {
 	l.out = l.out[:0]
 	l.now = max(l.now, now)
@@ -225,7 +227,7 @@ func (l *Lighthouse) find(id string) (int, bool) {
 
 func (l *Lighthouse) healthy(r *replica) bool { return l.now-r.heartbeat < l.cfg.HeartbeatTimeout }
 
-// alive notes a sign of life, of so many bytes. It returns nil if that was
+// alive notes a sign of life, of so many bytes. It returns nil if the sign was
 // refused.
 func (l *Lighthouse) alive(id string, bytes int) *replica {
 	if bytes > MaxMemberBytes {
@@ -252,8 +254,8 @@ func (l *Lighthouse) refuse(id string, rule Rule) {
 	l.out = append(l.out, &Refuse{ReplicaID: id, Reason: why})
 }
 
-// forget makes room for a replica. It reports whether there was one to forget.
-// Whoever makes ids up costs no more than a look at the time.
+// forget makes room for a replica. It reports whether a replica could be
+// forgotten. A caller that invents ids costs no more than a look at the time.
 func (l *Lighthouse) forget() bool {
 	if l.now < l.fullUntil {
 		return false
@@ -283,7 +285,7 @@ func (l *Lighthouse) cancel(r *replica) {
 	}
 }
 
-// decide issues the next quorum, or says why not.
+// decide issues the next quorum, or reports why it cannot.
 func (l *Lighthouse) decide() {
 	why, candidates := l.judge()
 	switch {
@@ -295,7 +297,8 @@ func (l *Lighthouse) decide() {
 	}
 }
 
-// judge returns whether a quorum can be issued now, why, and of how many.
+// judge returns whether a quorum can be issued now, why, and with how many
+// replicas.
 func (l *Lighthouse) judge() (why Reason, candidates int) {
 	why = Reason{MinReplicas: l.cfg.MinReplicas}
 	back := 0 // ready ones of the last quorum
@@ -342,8 +345,8 @@ func (l *Lighthouse) judge() (why Reason, candidates int) {
 	return why, candidates
 }
 
-// issue ends the wait of those that can be in the next quorum. Callers of
-// others ask anew.
+// issue ends the wait of replicas that can be in the next quorum. Callers of
+// other replicas ask again.
 func (l *Lighthouse) issue(why Reason, candidates int) {
 	next := Quorum{ID: l.last.ID, Participants: make([]Member, 0, candidates)}
 	failed := false
@@ -369,8 +372,8 @@ func (l *Lighthouse) issue(why Reason, candidates int) {
 	l.out = append(l.out, &Issue{next, why})
 }
 
-// markLast notes who is in the last quorum. Both lists are ordered by id, and
-// some participants may have been forgotten.
+// markLast notes the members of the last quorum. Both lists are ordered by id,
+// and some participants may have been forgotten.
 func (l *Lighthouse) markLast() {
 	i, p := 0, l.last.Participants
 	for _, r := range l.replicas {

@@ -10,18 +10,18 @@ import (
 // retryDelay is the least time between two calls to the lighthouse.
 const retryDelay policy.Time = 100_000
 
-// ManagerConfig says whom a manager speaks for.
+// ManagerConfig describes the manager's group.
 type ManagerConfig struct {
 	ReplicaID    string
 	Address      string
 	StoreAddress string
 	WorldSize    int // ranks in the group
-	// QuorumRetries is how often a call to the lighthouse that failed is repeated.
-	// Without retries a lighthouse that is away for a moment ends the job, since
+	// QuorumRetries is how often a failed call to the lighthouse is repeated.
+	// Without retries a lighthouse that is down for a moment ends the job, since
 	// the ranks wait for an answer until their own time-outs.
 	QuorumRetries int
-	// Compat has ranks whose calls have gone count as in torchft: a request and a
-	// vote stay, with nobody there to hear what comes of it.
+	// Compat makes ranks whose calls have gone count as in torchft: a request and
+	// a vote stay, though no caller is left for the answer.
 	Compat bool
 }
 
@@ -57,8 +57,8 @@ type (
 		Call   int
 		Quorum Quorum
 	}
-	// Failed says that there is none: the call timed out here, or the lighthouse
-	// refused it or could not be reached.
+	// Failed says that there is no answer: the call timed out here, or the
+	// lighthouse refused it or could not be reached.
 	Failed struct {
 		Call     int
 		TimedOut bool
@@ -80,14 +80,14 @@ func (Failed) managerEvent()      {}
 func (Vote) managerEvent()        {}
 func (VoteCancel) managerEvent()  {}
 
-// ManagerAction is what a manager has its driver do. Actions are pointers to the
-// types below and may be kept, but not changed.
+// ManagerAction is something for a manager's driver to do. Actions are pointers
+// to the types below and may be kept, but not changed.
 type ManagerAction interface{ managerAction() }
 
 type (
 	// Ask calls the lighthouse at a time, over a new connection if it is a retry.
 	Ask struct {
-		Call    int // counts the requests of the group, from 1; a retry keeps the number
+		Call    int // number of the group's request, from 1; a retry keeps it
 		Retry   int // 0: the first try
 		At      policy.Time
 		Timeout policy.Time
@@ -100,19 +100,19 @@ type (
 		Results   *Results
 		Err       error
 	}
-	// GiveUp records that no try is left. Whoever waits goes on waiting.
+	// GiveUp records that no try is left. The waiting calls keep waiting.
 	GiveUp struct {
 		Call     int
 		Tries    int
 		TimedOut bool // the last of them
 	}
-	// Decide ends the wait of all calls for the decision on a step. It is of this
-	// group alone: another may decide otherwise on the same step.
+	// Decide ends the wait of all calls for the decision on a step. The decision
+	// is this group's alone: another group may decide otherwise on the same step.
 	Decide struct {
 		Commit  bool
 		Against []int // group ranks that voted against it
 	}
-	// RefuseRank turns a request or a vote down, which has no effect.
+	// RefuseRank turns down a request or a vote, which then has no effect.
 	RefuseRank struct {
 		GroupRank int
 		Err       error
@@ -125,12 +125,12 @@ func (*GiveUp) managerAction()     {}
 func (*Decide) managerAction()     {}
 func (*RefuseRank) managerAction() {}
 
-// rank is what a manager knows of one rank of its group.
+// rank is a manager's knowledge of one rank of its group.
 type rank struct {
-	requested  bool // its request is to go into the next call to the lighthouse
+	requested  bool // its request is to be part of the next call to the lighthouse
 	waiting    int  // calls that wait for a quorum
 	initSync   bool
-	registered bool // it has told its checkpoint metadata
+	registered bool // it has reported its checkpoint metadata
 	checkpoint string
 
 	voted   bool
@@ -147,7 +147,7 @@ type Manager struct {
 	out   []ManagerAction
 }
 
-// NewManager returns a manager that has heard from none of its ranks.
+// NewManager returns a manager before the first call of its ranks.
 func NewManager(cfg ManagerConfig) (*Manager, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -155,7 +155,8 @@ func NewManager(cfg ManagerConfig) (*Manager, error) {
 	return &Manager{cfg: cfg, ranks: make([]rank, cfg.WorldSize)}, nil
 }
 
-// CheckpointMetadata returns from where the state of a rank can be fetched.
+// CheckpointMetadata returns the place from which the state of a rank can be
+// fetched.
 func (m *Manager) CheckpointMetadata(groupRank int) (string, error) {
 	if groupRank < 0 || groupRank >= len(m.ranks) || !m.ranks[groupRank].registered {
 		return "", fmt.Errorf("group rank %d has no checkpoint metadata", groupRank)
@@ -163,8 +164,8 @@ func (m *Manager) CheckpointMetadata(groupRank int) (string, error) {
 	return m.ranks[groupRank].checkpoint, nil
 }
 
-// Step takes one event and returns what follows from it, in order. The slice is
-// valid until the next call.
+// Step takes one event and returns the actions that follow from it, in order.
+// The slice is valid until the next call.
 func (m *Manager) Step(now policy.Time, e ManagerEvent) []ManagerAction {
 	m.out = m.out[:0]
 	switch e := e.(type) {
@@ -202,7 +203,7 @@ func (m *Manager) known(groupRank int) *rank {
 	return &m.ranks[groupRank]
 }
 
-// caller is known for calls that want an answer.
+// caller is known for calls that expect an answer.
 func (m *Manager) caller(groupRank int) *rank {
 	r := m.known(groupRank)
 	if r == nil {
@@ -211,8 +212,8 @@ func (m *Manager) caller(groupRank int) *rank {
 	return r
 }
 
-// request calls the lighthouse once every rank has asked, as the last of them
-// did.
+// request calls the lighthouse once every rank has asked, with the last rank's
+// parameters.
 func (m *Manager) request(now policy.Time, e RankRequest) {
 	r := m.caller(e.GroupRank)
 	if r == nil {
@@ -245,7 +246,7 @@ func (m *Manager) ask() {
 	m.emit(&a)
 }
 
-// answer tells every rank that waits what the quorum means for it.
+// answer gives every waiting rank its results of the quorum.
 func (m *Manager) answer(q Quorum) {
 	for i := range m.ranks {
 		r := &m.ranks[i]
@@ -276,7 +277,8 @@ func (m *Manager) retry(now policy.Time, timedOut bool) {
 	m.ask()
 }
 
-// vote decides once every rank has voted: the group commits if none is against.
+// vote decides once every rank has voted: the group commits if no rank is
+// against.
 func (m *Manager) vote(e Vote) {
 	r := m.caller(e.GroupRank)
 	if r == nil {

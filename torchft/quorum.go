@@ -1,6 +1,6 @@
-// Package torchft decides what torchft's lighthouse and managers decide: who
-// takes part in a step, who heals from whom, and whether a replica group
-// commits.
+// Package torchft makes the decisions of torchft's lighthouse and managers:
+// which groups take part in a step, which heal from which, and whether a
+// replica group commits.
 //
 // A replica group is a data-parallel copy of the model on one or more ranks. It
 // has a manager, which speaks for its ranks: before every step, or outer step,
@@ -16,14 +16,14 @@ package torchft
 
 import "fmt"
 
-// Member is a replica group as it presents itself to the lighthouse.
+// Member is a replica group as it describes itself to the lighthouse.
 type Member struct {
 	ReplicaID      string // of one life of the group: a restarted group has another
 	Address        string // of its manager
-	StoreAddress   string // where its ranks meet those of the other groups
+	StoreAddress   string // rendezvous of its ranks with those of the other groups
 	Step           int64  // steps it has committed
 	WorldSize      uint64 // ranks in the group
-	ShrinkOnly     bool   // nobody may come in with this quorum
+	ShrinkOnly     bool   // no group may join with this quorum
 	Data           string // JSON of the user's, passed on
 	CommitFailures int64  // failed commits since the last one that succeeded
 }
@@ -33,16 +33,16 @@ func (m *Member) size() int {
 	return len(m.ReplicaID) + len(m.Address) + len(m.StoreAddress) + len(m.Data)
 }
 
-// Quorum is who takes part in a step. Its participants are ordered by replica
-// id, and the index is the replica rank.
+// Quorum is the groups that take part in a step. Its participants are ordered
+// by replica id, and the index is the replica rank.
 type Quorum struct {
-	// ID differs from the one before if the participants do, or if one of them
-	// failed to commit: then process groups have to be configured anew.
+	// ID changes if the participants do, or if one of them failed to commit: then
+	// process groups have to be configured again.
 	ID           int64
 	Participants []Member
 }
 
-// Results is what a quorum means for one rank of one of its participants.
+// Results is the outcome of a quorum for one rank of one of its participants.
 type Results struct {
 	QuorumID         int64
 	ReplicaRank      int // among all participants
@@ -53,21 +53,21 @@ type Results struct {
 	MaxStep        int64
 	MaxReplicaRank *int // nil: this group is behind
 	MaxWorldSize   int
-	StoreAddress   string // of the primary, which this group rank's stores meet at
+	StoreAddress   string // of the primary, where this group rank's stores meet
 
 	Heal                     bool // fetch the state of MaxStep
-	RecoverSrcReplicaRank    *int // from whom; nil unless Heal
+	RecoverSrcReplicaRank    *int // donor; nil unless Heal
 	RecoverSrcManagerAddress string
-	RecoverDstReplicaRanks   []int // who fetches it from this group
+	RecoverDstReplicaRanks   []int // groups that fetch it from this group
 
-	CommitFailures int64 // the most that a participant has
+	CommitFailures int64 // the largest of all participants
 }
 
-// Results returns what the quorum means for the rank groupRank of the group
-// replicaID. The groups that heal are spread over those that hold the state, for
-// each group rank differently, so that no group serves all of them. With
-// initSync the groups of a job at step 0 take the primary's state, since each
-// has initialised its own.
+// Results returns the quorum's outcome for the rank groupRank of the group
+// replicaID. The groups that heal are spread over the groups that hold the
+// state. The spread differs by group rank, so that no group serves all of them.
+// With initSync the groups of a job at step 0 take the primary's state, since
+// each has initialised its own.
 func (q *Quorum) Results(replicaID string, groupRank int, initSync bool) (*Results, error) {
 	if groupRank < 0 {
 		return nil, fmt.Errorf("results of quorum %d: group rank %d is negative", q.ID, groupRank)
@@ -111,7 +111,7 @@ func (q *Quorum) Results(replicaID string, groupRank int, initSync bool) (*Resul
 	return r, nil
 }
 
-// assign gives every participant that is no source one to heal from, in turn.
+// assign gives every participant that needs to heal a source, in turn.
 func (q *Quorum) assign(r *Results, sources []int, groupRank int) {
 	healing, next := 0, 0 // healing groups so far; the next of the sources in order
 	for i := range q.Participants {

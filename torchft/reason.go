@@ -6,19 +6,19 @@ import (
 	"testbed/policy"
 )
 
-// Rule names what decided.
+// Rule names the rule behind a decision.
 type Rule string
 
 const (
 	RuleFastQuorum  Rule = "fast_quorum"  // everyone of the last quorum asks
-	RuleValidQuorum Rule = "valid_quorum" // enough ask, and none that lives is still awaited
+	RuleValidQuorum Rule = "valid_quorum" // enough ask, and no live replica is still awaited
 
 	RuleMinReplicas Rule = "min_replicas" // fewer ask than a quorum needs
-	RuleMajority    Rule = "majority"     // at most half of those that live ask
-	RuleJoinTimeout Rule = "join_timeout" // some that live do not ask yet, and are awaited
-	RuleEmptyQuorum Rule = "empty_quorum" // shrink_only, and nobody of the last quorum asks
+	RuleMajority    Rule = "majority"     // at most half of the live replicas ask
+	RuleJoinTimeout Rule = "join_timeout" // some live replicas do not ask yet, and are awaited
+	RuleEmptyQuorum Rule = "empty_quorum" // shrink_only, and no replica of the last quorum asks
 
-	RuleTooManyReplicas Rule = "too_many_replicas" // MaxReplicas live already
+	RuleTooManyReplicas Rule = "too_many_replicas" // MaxReplicas are alive already
 	RuleTooLarge        Rule = "too_large"         // a member of more than MaxMemberBytes
 )
 
@@ -33,21 +33,21 @@ var sayings = map[Rule]string{
 	RuleTooLarge:        "the member is too large",
 }
 
-// Reason is what the lighthouse decided on.
+// Reason is the rule and the numbers behind a decision of the lighthouse.
 type Reason struct {
 	Rule        Rule
 	Healthy     int         // replicas with a heartbeat within the time-out
 	Asking      int         // replicas that ask, healthy or not
 	Ready       int         // replicas that ask and are healthy
-	MinReplicas int         // what a quorum needs of them
-	ShrinkOnly  bool        // one that is ready wants nobody to come in
-	Until       policy.Time // with RuleJoinTimeout: how long the others are awaited
+	MinReplicas int         // number of them that a quorum needs
+	ShrinkOnly  bool        // a ready replica demands shrink_only
+	Until       policy.Time // with RuleJoinTimeout: end of the wait for the others
 }
 
-// quorum reports whether the rule lets a quorum be issued.
+// quorum reports whether the rule issues a quorum.
 func (r *Reason) quorum() bool { return r.Rule == RuleFastQuorum || r.Rule == RuleValidQuorum }
 
-// String has the counts in the form in which torchft's dashboard shows them.
+// String has the counts in the form of torchft's dashboard.
 func (r Reason) String() string {
 	return fmt.Sprintf("%s (%s, min_replicas=%d) [%d/%d participants healthy][%d healthy heartbeating][shrink_only=%t]",
 		sayings[r.Rule], r.Rule, r.MinReplicas, r.Ready, r.Asking, r.Healthy, r.ShrinkOnly)

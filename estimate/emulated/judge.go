@@ -11,67 +11,68 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// Near is how far a prediction may be off, as a share, and still count as one
-// that held.
+// Near is the largest error, as a share, of a prediction that counts as
+// correct.
 const Near = 0.05
 
-// Result says what an emulation came to.
+// Result is the result of an emulation.
 type Result struct {
 	Small
 	Measurements *estimate.Measurements `json:"measurements,omitempty"` // of the machine that plays
-	World        string                 `json:"world"`                  // where it was played, as in a record.Summary
+	World        string                 `json:"world"`                  // in which it was played, as in a record.Summary
 	Verdicts     []fidelity.Level       `json:"verdicts,omitempty"`     // of real runs
-	Round        stats.Estimate         `json:"round_s"`                // over the rounds of all runs but the first of each
-	Share        stats.Estimate         `json:"communication_share"`    // of a round, that its reduction takes
+	Round        stats.Estimate         `json:"round_s"`                // over the rounds of all runs except the first of each
+	Share        stats.Estimate         `json:"communication_share"`    // of a round, taken by its reduction
 	Predictions  []Prediction           `json:"predictions"`
 	Terms        []Term                 `json:"terms"`
 	Whole        *Whole                 `json:"whole,omitempty"` // with measurements, and without a hierarchy
 	Dir          string                 `json:"dir,omitempty"`
 }
 
-// Prediction is what somebody says of the run in small.
+// Prediction is a prediction for the small run.
 type Prediction struct {
 	By         string  `json:"by"` // a variant, or simulated
 	Round      float64 `json:"round_s"`
-	RoundRatio float64 `json:"round_ratio"` // ÷ what was played
+	RoundRatio float64 `json:"round_ratio"` // divided by the played round
 	Share      float64 `json:"communication_share"`
 	ShareRatio float64 `json:"share_ratio"`
 }
 
-// Simulated is who predicts by simulating the run in small on its planned links.
+// Simulated is the name of the prediction by simulating the small run on its
+// planned links.
 const Simulated = "simulated"
 
-// Term is an assumption, beside what the run showed of it.
+// Term is an assumption, compared with the run.
 type Term struct {
 	Name     string          `json:"term"`
 	What     string          `json:"what"`
 	Page     float64         `json:"page"` // the document has the same
 	Measured *float64        `json:"measured,omitempty"`
 	Played   *stats.Estimate `json:"played,omitempty"` // nil: not tested here
-	// Tolerance is by how much either may be off and still hold: what makes
-	// about a twentieth of the time that it is a term of.
+	// Tolerance is the largest error with which the assumption counts as correct.
+	// It changes the time that the term is part of by about a twentieth.
 	Tolerance float64 `json:"tolerance,omitempty"`
 	PageHeld  *bool   `json:"page_held,omitempty"`
 	Held      *bool   `json:"measured_held,omitempty"`
 }
 
-// Whole is what measured terms have for the run itself, with all its nodes: an
-// outer step in which nothing overlaps, in s.
+// Whole is the prediction of measured terms for the run itself, with all its
+// nodes: an outer step without overlap, in s.
 type Whole struct {
 	Page      float64 `json:"page_s"`
 	Measured  float64 `json:"measured_s"`
-	Corrected float64 `json:"corrected_s"` // Measured, times what it was off by in small
+	Corrected float64 `json:"corrected_s"` // Measured, times its error on the small run
 }
 
-// round is one that was played, in s.
+// round is a played round, in s.
 type round struct {
-	all, compute, reduce float64 // compute is until the last has arrived
+	all, compute, reduce float64 // compute is the time until the last arrival
 	control              float64 // beside these
 	sent                 float64 // bytes that each node sends
 }
 
-// rounds are those of runs, but for the first of each and for those that nodes
-// were missing in.
+// rounds are the rounds of runs, except the first of each run and those with
+// missing nodes.
 func rounds(nodes float64, runs []record.Summary) (all []round) {
 	for _, s := range runs {
 		second := 1e6 / s.TimeScale
@@ -93,10 +94,9 @@ func estimated(all []round, value func(round) float64) *stats.Estimate {
 	return &e
 }
 
-// Judge holds the estimates of a run in small against what was played: real runs,
-// if there are any, else simulated ones. Real runs that are invalid do not count
-// beside others. m may be nil. Without a round that all
-// nodes took part in there is an error.
+// Judge compares the estimates of a small run with the played runs: real ones
+// if there are any, else simulated ones. Invalid real runs count only if there
+// are no others. m may be nil. It is an error if no round had all nodes.
 func Judge(s Small, m *estimate.Measurements, simulated, played []record.Summary) (*Result, error) {
 	r := &Result{Small: s, Measurements: m, World: record.Real}
 	in := &s.Run.Inputs
@@ -129,7 +129,7 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []record.Summary
 	if m != nil {
 		small := estimate.ComputeMeasured(s.Run, m)
 		ofResults(estimate.Measured, small)
-		if !in.UseHierarchy { // what is played is one reduction, and not that of the law
+		if !in.UseHierarchy { // one reduction is played, not the law's
 			r.Whole = whole(s, *m, r.Round.Median/outer(small))
 		}
 	}
@@ -140,13 +140,14 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []record.Summary
 	return r, nil
 }
 
-// outer is an outer step in which nothing overlaps.
+// outer is the time of an outer step without overlap.
 func outer(e estimate.Results) float64 { return e.ComputeBlockSec + syncing(e) }
 
-// syncing is how much of it is no computing.
+// syncing is the part of an outer step that is not computing.
 func syncing(e estimate.Results) float64 { return e.RegionalCommSec + e.GlobalCommSec }
 
-// whole is the run itself, whose nodes have processors of their own.
+// whole is the prediction for the run itself, whose nodes have processors of
+// their own.
 func whole(s Small, m estimate.Measurements, off float64) *Whole {
 	m.ReduceByte = 0
 	of := s.Of
@@ -155,8 +156,8 @@ func whole(s Small, m estimate.Measurements, off float64) *Whole {
 	return &Whole{outer(estimate.Compute(of.Inputs, estimate.Page)), measured, measured * off}
 }
 
-// terms are the assumptions of an estimate, and what rounds of so many seconds
-// showed of each.
+// terms are the assumptions of an estimate, each compared with rounds of so
+// many seconds.
 func terms(s Small, m *estimate.Measurements, all []round, took float64) (list []Term) {
 	in := &s.Run.Inputs
 	page := estimate.Compute(*in, estimate.Page)
@@ -238,8 +239,8 @@ func terms(s Small, m *estimate.Measurements, all []round, took float64) (list [
 	return list
 }
 
-// held says whether a value is what the run showed: in its interval, or as near
-// as the tolerance has it.
+// held reports whether a value agrees with the run: within its interval, or
+// within the tolerance.
 func (t *Term) held(x *float64) *bool {
 	if x == nil {
 		return nil

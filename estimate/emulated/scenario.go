@@ -10,14 +10,14 @@ import (
 	"testbed/scenarios"
 )
 
-// Name is that of the scenario in small.
+// Name is the name of the small scenario.
 const Name = "emulated"
 
-// Rounds are those of a scenario in small. The first one connects, and is not
-// looked at.
+// Rounds is the number of rounds of a small scenario. The first one, which
+// connects, is ignored.
 const Rounds = 11
 
-// Nobody is to be lost because the machine was busy for a while.
+// No worker may be lost because the machine was busy for a while.
 const (
 	heartbeat = 500_000 // µs
 	missed    = 10
@@ -84,7 +84,7 @@ type group struct {
 	First, Last int
 }
 
-// Scenario returns the run in small to be played, and its text, which is YAML. A
+// Scenario returns the small run to be played, and its text, which is YAML. A
 // real second is one of scenario time.
 func (s *Small) Scenario(seed uint64) (*scenarios.Scenario, []byte, error) {
 	in := s.Run.Inputs
@@ -119,10 +119,10 @@ func (s *Small) Scenario(seed uint64) (*scenarios.Scenario, []byte, error) {
 	return played, text.Bytes(), err
 }
 
-// orderMeans returns what the fastest of n nodes takes on average, the next one,
-// and so on to the slowest, where the logarithm of their times has a standard
-// deviation of sigma and their mean is 1. So n nodes are as far apart as n nodes
-// are expected to be, whatever the seed.
+// orderMeans returns the expected times of n nodes, from the fastest to the
+// slowest. The logarithm of their times has a standard deviation of sigma, and
+// their mean is 1. So n nodes differ as much as n nodes are expected to,
+// whatever the seed.
 func orderMeans(n int, sigma float64) []float64 {
 	const (
 		end  = 8.0 // standard deviations

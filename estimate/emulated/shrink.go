@@ -1,6 +1,6 @@
-// Package emulated makes of an estimated run the same run in small, which can be
-// played, and holds the estimates of that against what was played. It plays
-// nothing itself.
+// Package emulated scales an estimated run down to a small run that can be
+// played, and compares the estimates of the small run with the result. The
+// package plays nothing itself.
 package emulated
 
 import (
@@ -11,30 +11,30 @@ import (
 	"testbed/internal/errs"
 )
 
-// What a round in small is to be: long against the lateness of timers, short
-// against a person's patience, and no more than two processors carry.
+// Limits of a small round: long compared with the lateness of timers, short
+// compared with a person's patience, and light enough for two processors.
 const (
 	shortestRound = 0.3 // s
 	longestRound  = 3
-	chosenRound   = 1 // of runs whose rounds are outside
+	chosenRound   = 1 // of runs whose rounds are outside the limits
 	mostNodes     = 16
 	leastMbps     = 20
 	mostMbps      = 200
 	allMbps       = 600    // of all nodes together, if the run has such links
-	chosenMbps    = 240    // of all nodes together, if not: bytes cost processor time
-	leastValues   = 20_000 // a smaller vector is mostly headers
-	leastStep     = 1e-3   // s; shorter steps are mostly lateness
+	chosenMbps    = 240    // of all nodes together, otherwise: bytes cost processor time
+	leastValues   = 20_000 // a smaller vector would be mostly headers
+	leastStep     = 1e-3   // s; shorter steps would be mostly lateness
 	steps         = 2      // into which the inner steps of a round are folded
-	tokens        = 1e6    // of a step; any number, with the speed to go with it
+	tokens        = 1e6    // of a step; any number, with a matching speed
 )
 
-// Small is a run, and the same run in small: as much transfer and latency for
-// each second of computing, on fewer nodes if need be.
+// Small is a run with its small version: the same transfer and latency per
+// second of computing, on fewer nodes if necessary.
 type Small struct {
 	Of    estimate.Run `json:"of"`
 	Run   estimate.Run `json:"run"`
-	Scale float64      `json:"scale"` // seconds here for each of the run
-	// Notes say what is another thing here than in the run, a sentence each.
+	Scale float64      `json:"scale"` // seconds here per second of the run
+	// Notes list the differences from the run, a sentence each.
 	Notes []string `json:"notes"`
 }
 
@@ -42,8 +42,8 @@ func refuse(field, format string, args ...any) (Small, error) {
 	return Small{}, errs.Fieldf(field, format, args...)
 }
 
-// Shrink makes a run small. The run has to be such that Check says nothing; one
-// that has no counterpart in small is refused with an *errs.FieldError.
+// Shrink scales a run down. The run must have passed Check. A run without a
+// small counterpart is refused with an *errs.FieldError.
 func Shrink(r estimate.Run) (Small, error) {
 	in := waiting(r.Inputs)
 	page := estimate.Compute(in, estimate.Page)
@@ -71,7 +71,8 @@ func Shrink(r estimate.Run) (Small, error) {
 	if step < leastStep {
 		return refuse("bandwidthMbps", "is %v; a run with these links computes in %.2g %% of its time, too little to be seen in small; give more", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
 	}
-	// Steps are whole microseconds, and values whole: the others follow.
+	// Steps are whole microseconds, and values whole numbers. The other quantities
+	// follow.
 	scale = step * folded / page.ComputeBlockSec
 	s := Small{Of: r, Run: r, Scale: scale}
 	small := &s.Run.Inputs
@@ -102,14 +103,14 @@ func Shrink(r estimate.Run) (Small, error) {
 	return s, nil
 }
 
-// waiting returns the inputs of the run as the testbed's workers would do it:
-// all wait for each other, and for each sync.
+// waiting returns the inputs of the run as the testbed's workers would perform
+// it: all wait for each other, and for each sync.
 func waiting(in estimate.Inputs) estimate.Inputs {
 	in.StreamingEnabled, in.StragglerStrategy = false, "none"
 	return in
 }
 
-// shape returns how many nodes there are in small, and in a group.
+// shape returns the numbers of small nodes, in all and per group.
 func shape(in estimate.Inputs) (nodes, group float64) {
 	if !in.UseHierarchy {
 		return min(in.NumNodes, mostNodes), in.NodesPerGroup
@@ -122,7 +123,7 @@ func shape(in estimate.Inputs) (nodes, group float64) {
 	return group * groups, group
 }
 
-// notes say what of the run is another thing in small.
+// notes list the parts of the run that the small run changes.
 func notes(of, small *estimate.Inputs) (all []string) {
 	note := func(applies bool, format string, args ...any) {
 		if applies {

@@ -12,7 +12,7 @@ import (
 	"testbed/record"
 )
 
-// Write writes for a person what an emulation came to.
+// Write writes the result of an emulation in words.
 func (r *Result) Write(w io.Writer) error {
 	in := &r.Run.Inputs
 	fmt.Fprintf(w, "%v nodes at %s Mbit/s, %s ms of round trip, %s·10⁶ values: 1 s stands for %s of the run\n",
@@ -67,14 +67,14 @@ func (r *Result) Write(w io.Writer) error {
 	return nil
 }
 
-// verdict says by how much an assumption is off.
+// verdict says how large an assumption's error is.
 func (t *Term) verdict(x *float64, held *bool) string {
 	switch {
 	case held == nil:
 		return ""
 	case *held:
 		return "held"
-	case *x == 0 || math.Abs(t.Played.Median) <= t.Tolerance: // no ratio says anything
+	case *x == 0 || math.Abs(t.Played.Median) <= t.Tolerance: // a ratio would be meaningless
 		return "off by " + digits(math.Abs(*x-t.Played.Median))
 	}
 	return percent(*x / t.Played.Median)
@@ -93,7 +93,7 @@ func between(e *stats.Estimate, times float64) string {
 	return fmt.Sprintf("%s (%s–%s)", median, low, high)
 }
 
-// percent writes by how much a ratio is not 1.
+// percent writes the difference of a ratio from 1.
 func percent(ratio float64) string {
 	text := fmt.Sprintf("%+.1f %%", 100*(ratio-1))
 	return strings.Replace(text, "-", "−", 1)
@@ -101,7 +101,7 @@ func percent(ratio float64) string {
 
 func seconds(s float64) string { return digits(s) + " s" }
 
-// digits writes four significant digits, without an exponent where it can.
+// digits writes four significant digits, without an exponent if possible.
 func digits(x float64) string {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return strconv.FormatFloat(x, 'g', -1, 64)

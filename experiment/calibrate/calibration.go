@@ -21,45 +21,46 @@ import (
 // Schema is the version of the calibration file's format.
 const Schema = 1
 
-// Calibration is what calibrate has found out, and from what.
+// Calibration is the result of calibrate, with its sources.
 type Calibration struct {
 	Schema int    `json:"schema"`
 	Made   string `json:"made"` // RFC 3339
-	// Machine and Versions are where and with what the runs were made. The
-	// values hold for these only.
+	// Machine and Versions are those of the runs. The values hold for them only.
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Links    string            `json:"links"`
-	// Mixed says, a line each, in what the machines and links of the runs differ.
+	// Mixed lists the differences between the machines and links of the runs, a
+	// line each.
 	Mixed []string `json:"mixed,omitempty"`
-	// Costs is what the machine adds to the links' times.
+	// Costs are the times that the machine adds to the links' times.
 	Costs CostEstimates `json:"costs"`
 	// Churn are the prices of churn's network on the links of the experiments
 	// that vary the payload.
 	Churn ChurnEstimates `json:"churn"`
 	// Measured are times that the simulator predicts by itself.
 	Measured MeasuredEstimates `json:"measured"`
-	// Document holds the assumptions of the analytic model beside what was
-	// measured.
+	// Document holds the assumptions of the analytic model, compared with
+	// measurements.
 	Document DocumentEstimates `json:"document"`
 	Fits     []Residuals       `json:"fits"`
 	Runs     []RunResult       `json:"runs"`
 	// HeldOut is the size of the simulator's error, as a share of the measured
-	// wall-clock, on runs that the costs were not fitted to: each run in turn, with its
-	// repeats. Of fewer than two runs there is none.
+	// wall-clock, on runs that the costs were not fitted to. Each run, with its
+	// repeats, is held out in turn. It is absent for fewer than two runs.
 	HeldOut *stats.Estimate `json:"held_out,omitempty"`
 	// Steps are the shapes of inner steps, by scenario.
 	Steps []StepShape `json:"steps,omitempty"`
 	// Reductions in which codes were shortened, and rounds that were left out.
 	Coded   int       `json:"coded,omitempty"`
 	LeftOut []LeftOut `json:"left_out,omitempty"`
-	// Untold are the costs that the runs do not tell. They are at their defaults.
+	// Untold are the costs that the runs do not determine. They are at their
+	// defaults.
 	Untold []Untold `json:"untold,omitempty"`
 	// Scenarios are the prices of the calibrated scenarios, if there are any.
 	Scenarios []Prices `json:"scenarios,omitempty"`
 }
 
-// Machine is what the costs depend on.
+// Machine describes what the costs depend on.
 type Machine struct {
 	Processor string `json:"processor"`
 	Cores     int    `json:"cores"`
@@ -67,8 +68,8 @@ type Machine struct {
 	Go        string `json:"go"`
 }
 
-// Differs says, a line each, in what another machine differs, as far as either is
-// known.
+// Differs lists the differences from another machine, a line each, as far as
+// both are known.
 func (m Machine) Differs(other Machine) (lines []string) {
 	for _, of := range []struct{ what, was, is string }{
 		{"processor", m.Processor, other.Processor},
@@ -89,7 +90,8 @@ func cores(n int) string {
 	return strconv.Itoa(n)
 }
 
-// Warnings say, a line each, what one should know before using the calibration.
+// Warnings list, a line each, what users should know before they use the
+// calibration.
 func (c *Calibration) Warnings() (lines []string) {
 	lines = slices.Clone(c.Mixed)
 	for _, s := range c.Steps {
@@ -100,7 +102,7 @@ func (c *Calibration) Warnings() (lines []string) {
 	return lines
 }
 
-// place takes over where the runs were made.
+// place records where the runs were made.
 func (c *Calibration) place(runs []*Run) {
 	c.Machine, c.Links = runs[0].Machine, runs[0].Summary.Links
 	seen := map[string]bool{}
@@ -118,13 +120,13 @@ func (c *Calibration) place(runs []*Run) {
 	}
 }
 
-// LeftOut are rounds that a fit does not rest on.
+// LeftOut are rounds that the fit does not use.
 type LeftOut struct {
 	Rounds int    `json:"rounds"`
 	Why    string `json:"why"`
 }
 
-// Untold is a cost that the runs do not tell.
+// Untold is a cost that the runs do not determine.
 type Untold struct {
 	Cost string `json:"cost"` // its field of costs
 	Why  string `json:"why"`
@@ -144,14 +146,14 @@ type CostEstimates struct {
 	Efficiency Estimate `json:"efficiency"`
 }
 
-// ChurnEstimates are the fields of a scenario that churn's network knows, for
-// a time scale of 1.
+// ChurnEstimates are the fields of a scenario that churn's network uses, for a
+// time scale of 1.
 type ChurnEstimates struct {
 	BaseLatency  Estimate `json:"base_latency"`
 	BandwidthBps Estimate `json:"bandwidth_bpus"`
 }
 
-// MeasuredEstimates are medians of what was measured.
+// MeasuredEstimates are medians of measurements.
 type MeasuredEstimates struct {
 	StepTime            Estimate `json:"inner_step_mean"`
 	StepJitter          Estimate `json:"inner_step_jitter"` // standard deviation
@@ -171,7 +173,7 @@ type DocumentEstimates struct {
 	Straggler []Straggler `json:"straggler"`
 }
 
-// Residuals say how good a fit is: what is left of single times.
+// Residuals measure how good a fit is: the remaining errors of single times.
 type Residuals struct {
 	What         string `json:"what"`
 	Observations int    `json:"observations"`
@@ -184,7 +186,7 @@ type Residuals struct {
 	Before float64 `json:"before_median_ms"`
 }
 
-// RunResult is a run that the fit rests on.
+// RunResult is a run that the fit uses.
 type RunResult struct {
 	Name     string         `json:"name"`
 	Dir      string         `json:"dir"`
@@ -216,8 +218,8 @@ func Load(file string) (*Calibration, error) {
 	return &c, nil
 }
 
-// SimCosts are the costs for the simulator. What the fit found to be negative,
-// within its error, counts as nothing.
+// SimCosts are the costs for the simulator. Costs that the fit found to be
+// negative, within its error, become 0.
 func (c *Calibration) SimCosts() sim.Costs {
 	k := c.Costs
 	ms := func(e Estimate) time.Duration { return time.Duration(max(0, e.Value) * float64(time.Millisecond)) }
@@ -263,8 +265,8 @@ func Fit(runs []*Run) (*Calibration, error) {
 	return c, err
 }
 
-// heldOut is the error of the simulator on each run when it is fitted to the others; nil
-// if there are no others.
+// heldOut is the error of the simulator on each run when it is fitted to the
+// others; nil if there are no others.
 func heldOut(runs []*Run) (*stats.Estimate, error) {
 	var errors []float64
 	for _, r := range runs {
@@ -306,7 +308,7 @@ func (c *Calibration) AddedPerRound() float64 {
 	return c.Costs.Step.Value + 2*c.Costs.Message.Value + c.Costs.Reduce.Value
 }
 
-// leftOut says why rounds were, in words.
+// leftOut explains in words why rounds were left out.
 func (o *Observations) leftOut() string {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(o.left)) {
@@ -318,7 +320,7 @@ func (o *Observations) leftOut() string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-// unseen adds to Untold what the runs have no observation of.
+// unseen adds to Untold the costs without observations.
 func (c *Calibration) unseen() {
 	for _, k := range []struct {
 		cost string
@@ -354,7 +356,7 @@ func fitMedian(rows []row) Estimate {
 	return Estimate{Value: fit(rows)[0] * toMs, Low: low[0] * toMs, High: high[0] * toMs, Unit: "ms", Observations: len(rows)}
 }
 
-// over are the rows of what was measured over what links explain.
+// over are the rows of the measured times less those that links explain.
 func over(all []Observation) []row {
 	rows := make([]row, len(all))
 	for i, o := range all {
@@ -421,9 +423,9 @@ func (c *Calibration) fitControl(rounds, orders []Observation) {
 	c.residuals("control messages", all, func(o Observation) float64 { return o.Links + 2*c.Costs.Message.Value/toMs })
 }
 
-// reduceCosts are the costs that reductions tell of, in the order in which they
-// are believed where runs do not tell them apart, with the change in which their
-// effect is measured. Bytes come first: processors do something for each.
+// reduceCosts are the costs that reductions determine, and the change by which
+// each one's effect is measured. If runs do not separate two costs, the first
+// in this order is fitted. Bytes come first: processors do work for each.
 var reduceCosts = []struct {
 	name    string
 	unit    string
@@ -442,13 +444,13 @@ var reduceCosts = []struct {
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-// fitReductions explains what the links do not by the efficiency, the hops, a
-// constant, the bytes that all send together, and the connections to make.
-// What a hop costs shows only where links wait for hops, so this is a search:
-// each step solves for the change of the costs that the effects of small
-// changes ask for (Gauss and Newton). Residuals count relative to what the
-// links take. Costs that the runs do not tell apart from others, or that would
-// come out as less than nothing, stay as they are on a machine that adds nothing.
+// fitReductions explains the time beyond the links' time by the efficiency, the
+// hops, a constant, the bytes that all send together, and the connections to
+// make. The cost of a hop shows only if links wait for hops, so this is a
+// search by Gauss-Newton steps: each solves for a change of the costs from the
+// effects of small changes. Residuals count relative to the links' time. Costs
+// that the runs do not separate from others, or that would be negative, keep
+// the values of a machine that adds nothing.
 func (c *Calibration) fitReductions(all []Observation) {
 	none := make([]float64, len(reduceCosts))
 	for j, k := range reduceCosts {
@@ -461,7 +463,7 @@ func (c *Calibration) fitReductions(all []Observation) {
 	for {
 		at, rows = search(all, none, told)
 		i := -1
-		for k, j := range told { // the last one is believed least
+		for k, j := range told { // the last one is dropped first
 			if at[j] == none[j] {
 				i = k
 			}
@@ -489,8 +491,8 @@ func (c *Calibration) fitReductions(all []Observation) {
 	c.residuals("reductions", all, func(o Observation) float64 { return o.predict(c.SimCosts()) })
 }
 
-// search returns the costs of reductions, of which told are looked for, and the
-// effects of their last changes.
+// search returns the costs of reductions and the effects of their last changes.
+// It searches the costs in told.
 func search(all []Observation, from []float64, told []int) (at []float64, rows []row) {
 	at = slices.Clone(from)
 	const steps = 6
@@ -538,7 +540,7 @@ func linear(all []Observation, costs sim.Costs) []row {
 func (c *Calibration) fitFetches(o Observations) {
 	var rows []row
 	for _, f := range o.Fetches {
-		// The two control messages have their own cost.
+		// The two control messages have a cost of their own.
 		rows = append(rows, row{x: []float64{1, float64(f.Bytes)}, y: f.Measured - f.Links - 2*c.Costs.Message.Value/toMs, group: f.Run})
 	}
 	e := []Estimate{{Unit: "ms"}, {Unit: "ns"}}

@@ -13,8 +13,8 @@ import (
 )
 
 // fitChurn fits the two prices of churn's network to the rounds of runs that
-// differ in their payload only: what a round takes beside its inner steps is
-// 2·base_latency + bytes / bandwidth_bpus, where the bytes are those that a
+// differ only in their payload. A round takes 2·base_latency + bytes /
+// bandwidth_bpus besides its inner steps, where bytes are those that a
 // participant sends.
 func (c *Calibration) fitChurn(runs []*Run) {
 	var rows []row
@@ -57,8 +57,8 @@ func (c *Calibration) fitChurn(runs []*Run) {
 	}
 }
 
-// middleLinks says that a run has the links, the workers and the algorithm that
-// most experiments share.
+// middleLinks reports that a run has the links, the workers and the algorithm
+// that most experiments share.
 func middleLinks(s *scenarios.Scenario) bool {
 	first := Experiments()[0]
 	m, err := scenarios.Parse(first.Name+".yaml", first.Source)
@@ -70,28 +70,29 @@ func middleLinks(s *scenarios.Scenario) bool {
 		alike(s) && s.Workers[0].InnerStepJitter == 0 && s.Work == nil
 }
 
-// alike says that all links of a scenario are, and stay as they are.
+// alike reports that all links of a scenario are equal, and do not change.
 func alike(s *scenarios.Scenario) bool {
 	l := s.Real.Links
 	return len(l.Nodes)+len(l.Pairs)+len(l.Paths)+len(l.Groups)+len(s.Real.Injects) == 0
 }
 
-// Prices are what churn's network has to have on the links of a scenario. Times
-// are scenario time.
+// Prices are the values that churn's network needs to match the links of a
+// scenario. Times are scenario time.
 type Prices struct {
 	Scenario      string      `json:"scenario"`
 	BaseLatency   policy.Time `json:"base_latency"`   // µs
 	BandwidthBpus int64       `json:"bandwidth_bpus"` // bytes per µs
 	StateBytes    int64       `json:"state_bytes"`
-	// Error is what whole numbers leave: by how much more an undisturbed round
-	// takes with them beside its inner steps, over what it should take.
+	// Error is the error of rounding to whole numbers: the additional time of an
+	// undisturbed round besides its inner steps, as a share of the correct time.
 	Error float64 `json:"error"`
 }
 
-// tolerance is the Error above which prices are not to be used without a word.
+// tolerance is the Error above which prices need a warning.
 const tolerance = 0.01
 
-// Warnings say, a line each, what one should know before using the prices.
+// Warnings list, a line each, what users should know before they use the
+// prices.
 func (p Prices) Warnings() []string {
 	if math.Abs(p.Error) <= tolerance {
 		return nil
@@ -99,12 +100,11 @@ func (p Prices) Warnings() []string {
 	return []string{fmt.Sprintf("whole microseconds of scenario time make a round's messages and transfer %+.1f %% wrong; lower real.time_scale", 100*p.Error)}
 }
 
-// round returns the prices as the whole numbers that churn has. A round takes
-// 2·base_latency + state_bytes / bandwidth_bpus beside its inner steps, of
-// which empty is what it takes if nothing is sent, and full if bytes are; both
-// in µs. A small rate is far from a whole number, so state_bytes is not the
-// bytes but the multiple of the rounded rate with which the time is right: half
-// a microsecond of the round is left.
+// round rounds the prices to whole numbers, which churn needs. A round takes
+// 2·base_latency + state_bytes / bandwidth_bpus besides its inner steps. empty
+// is that time if nothing is sent, full if bytes are sent; both in µs. A small
+// rate is far from a whole number. So state_bytes is not bytes but the multiple
+// of the rounded rate that gives the correct time, to half a microsecond.
 func round(empty, full, bytes float64) Prices {
 	total := math.Round(full)
 	latency := min(math.Round(empty/2), math.Floor(total/2))
@@ -118,10 +118,10 @@ func round(empty, full, bytes float64) Prices {
 }
 
 // Price returns the scenario with the prices of churn's network that this
-// calibration gives its links: base_latency is half of what an undisturbed
-// round of all its workers takes beside its inner steps when there is next to
-// nothing to send, and bandwidth_bpus and state_bytes make the rest. Steps are
-// longer by what their timers are late.
+// calibration derives from its links. base_latency is half the time of an
+// undisturbed round of all its workers, besides its inner steps, with next to
+// nothing to send. bandwidth_bpus and state_bytes make up the rest. Steps are
+// longer by the lateness of their timers.
 func (c *Calibration) Price(s *scenarios.Scenario) (*scenarios.Scenario, Prices, error) {
 	var ids []policy.ID
 	for _, w := range s.Workers {

@@ -22,8 +22,8 @@ type Straggler struct {
 	Factors []float64 `json:"factors"`
 }
 
-// Sigmas are the spreads that Stragglers tries: from workers that are as good as
-// alike to those of volunteers.
+// Sigmas are the spreads that Stragglers tries: from almost equal workers to
+// volunteers' machines.
 var Sigmas = []float64{0.02, 0.05, 0.1, 0.2, 0.4}
 
 // Stragglers simulates rounds of workers whose step times are drawn from a
@@ -74,8 +74,8 @@ func straggler(sigma float64, costs sim.Costs) (Straggler, error) {
 	return s, nil
 }
 
-// slowest simulates one round and returns when its last worker arrives, less
-// what messages and timers take, for a mean step of 1.
+// slowest simulates one round and returns the arrival time of its last worker,
+// less the times of messages and timers, for a mean step of 1.
 func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float64, error) {
 	const mean = 1_000_000 // µs
 	s := &scenarios.Scenario{
@@ -100,8 +100,8 @@ func slowest(workers int, sigma float64, costs sim.Costs, rng *rand.Rand) (float
 }
 
 // fitDocument fits T = volume·V/bandwidth + latency·RTT to warm reductions of
-// four workers, as the document has it: V is the whole vector in the codes that
-// are sent, latency a round trip. Residuals count relative to the time.
+// four workers, as in the document. V is the whole vector in the codes that are
+// sent, latency a round trip. Residuals count relative to the time.
 func fitDocument(runs []*Run, reductions []Observation) DocumentEstimates {
 	byName := map[string]*Run{}
 	for _, r := range runs {

@@ -17,20 +17,20 @@ type Experiment struct {
 	Source       []byte // the scenario, as YAML
 }
 
-// setting is what experiments vary.
+// setting has the values that experiments vary.
 type setting struct {
 	Workers, Parameters int
 	Rate                string
 	OneWay              time.Duration
 	Algorithm           string
 	Jitter              int // of inner steps, in µs
-	Joiners             int // of Workers, those that join one after the other
+	Joiners             int // number of Workers that join one after the other
 	Sideline            bool
-	Crash               int // when, in µs; 0: nobody does
+	Crash               int // time of a crash in µs; 0: none
 	Rounds              int
 }
 
-// Times of the experiments, in µs: a time scale of 1 makes them real.
+// Times of the experiments, in µs. With a time scale of 1 they are real times.
 const (
 	stepTime  = 100_000
 	heartbeat = 400_000
@@ -38,8 +38,8 @@ const (
 	joinEvery = 800_000
 )
 
-// Experiments returns what calibrate runs. Each differs from a setting in the
-// middle in one thing, so that effects can be told apart. None of them is a
+// Experiments returns the experiments of calibrate. Each differs from a middle
+// setting in one value, so that effects can be separated. None of them is a
 // scenario of the library.
 func Experiments() []Experiment {
 	middle := setting{Workers: 4, Parameters: 600_000, Rate: "200mbit", OneWay: 8 * time.Millisecond, Algorithm: "ring", Rounds: 7}

@@ -14,7 +14,7 @@ type Estimate struct {
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
 	Unit  string  `json:"unit"`
-	// Observations is how many the fit rests on.
+	// Observations is the number of observations behind the fit.
 	Observations int `json:"observations"`
 }
 
@@ -26,14 +26,14 @@ type row struct {
 	group string
 }
 
-// huber is where a residual, in standard deviations, begins to count less: 95 %
-// as efficient as least squares on normal residuals (Huber 1981).
+// huber is the residual, in standard deviations, beyond which weights fall: 95
+// % as efficient as least squares on normal residuals (Huber 1981).
 const huber = 1.345
 
 // robust solves for β by least squares in which the weight of a residual falls
-// once it is larger than 1.345 standard deviations: a neighbour's burst of work
-// on the same processors adds to single times, and must not decide. It returns
-// nil if the rows do not determine β.
+// beyond 1.345 standard deviations. Another program's burst of work on the same
+// processors adds to single times, and must not decide the fit. It returns nil
+// if the rows do not determine β.
 func robust(rows []row) []float64 {
 	weights := make([]float64, len(rows))
 	for i := range weights {
@@ -80,8 +80,8 @@ func dot(x, y []float64) float64 {
 	return sum
 }
 
-// spread is the standard deviation that the median of absolute residuals
-// tells of.
+// spread is the standard deviation estimated from the median of absolute
+// residuals.
 func spread(residuals []float64) float64 {
 	all := make([]float64, len(residuals))
 	for i, r := range residuals {
@@ -91,7 +91,7 @@ func spread(residuals []float64) float64 {
 }
 
 // solve returns the weighted least squares, by the normal equations with
-// columns scaled to one length, or nil where they are singular.
+// columns scaled to one length, or nil if they are singular.
 func solve(rows []row, weights []float64) []float64 {
 	if len(rows) == 0 {
 		return nil
@@ -146,14 +146,14 @@ func solve(rows []row, weights []float64) []float64 {
 	return beta
 }
 
-// apart is the part of a column, by its square, that other columns must leave
-// unexplained: with less, coefficients that are large and of opposite signs fit
-// noise. It is the inverse of a variance inflation factor of 20; the built-in
+// apart is the least share of a column's square that the other columns must
+// leave unexplained. With less, large coefficients of opposite signs fit noise.
+// It is the inverse of a variance inflation factor of 20; the built-in
 // experiments leave 0.15 and more.
 const apart = 0.05
 
-// determined returns, of the columns of x and in their order, those that the
-// rows tell from the ones before.
+// determined returns the columns of x, in their order, that the rows separate
+// from the columns before.
 func determined(rows []row) (kept []int) {
 	if len(rows) == 0 {
 		return nil
@@ -200,10 +200,10 @@ func columns(rows []row, of []int) []row {
 // draws is how often a fit is repeated for its intervals.
 const draws = 400
 
-// bootstrap returns the 95 % intervals of what fit returns: the rows are drawn
-// anew, with replacement, group by group, because rows of one run share its
-// circumstances. Values that fit calls nil are left out. The seed makes the
-// intervals the same each time.
+// bootstrap returns the 95 % intervals of the results of fit. The rows are
+// drawn again, with replacement, group by group, because rows of one run share
+// its circumstances. Draws for which fit returns nil are skipped. The seed
+// makes the intervals the same each time.
 func bootstrap(rows []row, fit func([]row) []float64) (low, high []float64) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	groups := map[string][]row{}
@@ -242,9 +242,9 @@ func bootstrap(rows []row, fit func([]row) []float64) (low, high []float64) {
 	return low, high
 }
 
-// estimates fits the rows and gives each coefficient its unit, after
-// multiplying it. Where the rows do not determine them, they are 0 with no
-// observations.
+// estimates fits the rows, multiplies each coefficient by its factor in times,
+// and gives it its unit. If the rows do not determine the coefficients, they
+// are 0 with no observations.
 func estimates(rows []row, units []string, times []float64) []Estimate {
 	out := make([]Estimate, len(units))
 	beta := robust(rows)

@@ -29,15 +29,16 @@ type Run struct {
 	Policy   string
 	Events   []record.Event
 	Summary  record.Summary
-	// Valid says which rounds the verdict on the emulation found valid; nil
+	// Valid reports which rounds the verdict on the emulation found valid; nil
 	// means all.
 	Valid map[int]bool
-	// Machine is where the run was made, as far as its record says.
+	// Machine is the machine of the run, as far as its record describes it.
 	Machine Machine
 }
 
-// ReadRuns reads the records of real runs that are in directories or are them, at
-// any depth, in the order of their paths. Simulated runs are left out.
+// ReadRuns reads the records of real runs in directories, at any depth, in the
+// order of their paths. A directory may itself be a run. Simulated runs are
+// skipped.
 func ReadRuns(dirs ...string) ([]*Run, error) {
 	var runs []*Run
 	for _, dir := range dirs {
@@ -53,7 +54,7 @@ func ReadRuns(dirs ...string) ([]*Run, error) {
 			if r.Name, err = filepath.Rel(dir, r.Name); err == nil && r.Name == "." {
 				r.Name = filepath.Base(dir)
 			}
-			if len(dirs) > 1 { // names tell runs apart
+			if len(dirs) > 1 { // names distinguish runs
 				r.Name = filepath.Dir(path)
 			}
 			runs = append(runs, r)
@@ -69,7 +70,7 @@ func ReadRuns(dirs ...string) ([]*Run, error) {
 	return runs, nil
 }
 
-// ReadRun reads a run directory. A simulated run is nil.
+// ReadRun reads a run directory. For a simulated run it returns nil.
 func ReadRun(dir string) (*Run, error) {
 	d := record.Dir(dir)
 	fail := func(err error) (*Run, error) { return nil, fmt.Errorf("reading the run in %s: %w", dir, err) }
@@ -119,8 +120,8 @@ func ReadRun(dir string) (*Run, error) {
 	return r, nil
 }
 
-// Fits reports what makes the reductions of a scenario others than those that a
-// calibration fits.
+// Fits reports why a calibration does not cover the reductions of a scenario,
+// if so.
 func Fits(s *scenarios.Scenario) error {
 	because := func(what string) error {
 		return fmt.Errorf("its reductions %s; calibrations do not support that: run it without", what)
@@ -156,20 +157,20 @@ func (r *Run) seconds(t policy.Time) float64 {
 }
 
 // took converts a duration of the record to real time. A record has whole
-// microseconds of scenario time, of which a part is cut off; half of one is
-// missing on average.
+// microseconds of scenario time, rounded down: half a microsecond is missing on
+// average.
 func (r *Run) took(d policy.Time) float64 { return r.seconds(d) + r.seconds(1)/2 }
 
-// Observation is a time that was measured, beside the one that links alone
-// explain. Times are in seconds of real time.
+// Observation is a measured time, with the time that links alone explain. Times
+// are in seconds of real time.
 type Observation struct {
 	Run      string
 	Round    int
 	Measured float64
-	// Links is what the links take at an efficiency of 1 and no costs.
+	// Links is the links' time at an efficiency of 1 and no costs.
 	Links float64
-	// Hops of a reduction, bytes that all participants sent or that were
-	// fetched, and whether somebody had to connect.
+	// Hops of a reduction, bytes that all participants sent or that were fetched,
+	// and whether a participant had to connect.
 	Hops  int
 	Bytes int64
 	Cold  bool
@@ -177,9 +178,9 @@ type Observation struct {
 	predict func(sim.Costs) float64 // of a reduction
 }
 
-// Observations are what the runs tell of each thing.
+// Observations are all observations of the runs, by kind.
 type Observations struct {
-	Steps []Observation // an inner step, beside what the scenario says
+	Steps []Observation // of an inner step, with the scenario's duration
 	// Rounds are the control messages around the inner steps of a round, Orders
 	// those around its reduction.
 	Rounds, Orders []Observation
@@ -188,12 +189,12 @@ type Observations struct {
 	Hellos         []Observation
 	// Detections count from a crash to the eviction.
 	Detections []Observation
-	// Stalls count from a joiner's admission until it holds the state.
+	// Stalls are the times from a joiner's admission until it holds the state.
 	Stalls []Observation
-	// Coded is how many of the Reductions had codes shortened.
+	// Coded is the number of Reductions with shortened codes.
 	Coded  int
 	ratios []stepRatio
-	// left counts rounds whose reduction was left out, by the reason.
+	// left counts the rounds whose reduction was left out, by reason.
 	left map[string]int
 }
 
@@ -207,9 +208,10 @@ const (
 	leftNoOthers = "one worker alone"
 )
 
-// Observe takes the observations from a run. Rounds that the verdict found not
-// valid are left out, and those in which an inject changed what the planned links
-// take. Where entropy coding shortened codes, the bytes are those of the record.
+// Observe takes the observations from a run. It leaves out rounds that the
+// verdict found not valid, and rounds in which an inject changed the times of
+// the planned links. If entropy coding shortened codes, the bytes are those of
+// the record.
 func (o *Observations) Observe(r *Run) error {
 	resolved, err := r.Scenario.Resolve(r.Policy)
 	if err != nil {
@@ -236,21 +238,21 @@ type observer struct {
 
 	tracker record.Tracker // the run as it was before the event
 	before  []policy.ID    // participants of the reduction before
-	zero    []policy.ID    // those of them that contributed zeros
+	zero    []policy.ID    // participants of the reduction that contributed zeros
 	crashed map[policy.ID]policy.Time
 	known   map[policy.ID]int // outer steps
-	// odd is until when a worker is slow, or stalls.
+	// odd is the time until which a worker is slow, or stalls.
 	odd map[policy.ID]policy.Time
-	// disturbed is why the round does not follow from the planned links. It goes on
-	// while links are changed and while workers are out.
+	// disturbed is the reason why the round does not follow from the planned
+	// links. It persists while links are changed and while workers are out.
 	disturbed string
 	changed   int
 	out       map[policy.ID]bool // paused, or cut off
 	speeds    map[policy.ID]*work.Speed
-	rng       *rand.Rand // fills up what records cut off
+	rng       *rand.Rand // replaces the parts of microseconds that records cut off
 }
 
-// calm forgets what has disturbed the round before, but for what still does.
+// calm forgets disturbances of the round before that are over.
 func (w *observer) calm() {
 	switch {
 	case w.changed > 0:
@@ -262,7 +264,7 @@ func (w *observer) calm() {
 	}
 }
 
-// leftOut is why the round does not count, or empty.
+// leftOut is the reason why the round does not count, or empty.
 func (w *observer) leftOut(round int) string {
 	if !w.run.valid(round) {
 		return leftInvalid
@@ -291,7 +293,7 @@ func (w *observer) event(e record.Event) error {
 	case record.Crash:
 		w.crashed[id] = e.T
 	case record.Evict:
-		delete(w.out, id) // nobody waits for it
+		delete(w.out, id) // no member waits for it
 		if at, ok := w.crashed[id]; ok && crashesOnly(r.Scenario) {
 			predicted, err := detection(r)
 			if err != nil {
@@ -333,9 +335,9 @@ func (w *observer) event(e record.Event) error {
 	return nil
 }
 
-// arrived compares the round of a worker until it has arrived. It began with the
-// round if the worker took part in the one before: others fetched, or were at
-// the steps of an earlier round.
+// arrived compares the round of a worker until its arrival. It began with the
+// round if the worker took part in the round before. Other workers fetched, or
+// were at the steps of an earlier round.
 func (w *observer) arrived(id policy.ID, e record.Event) {
 	worker := w.tracker.Worker(id)
 	fetched := len(worker.Fetch) > 0 || worker.Fetched > 0
@@ -348,8 +350,8 @@ func (w *observer) arrived(id policy.ID, e record.Event) {
 		Measured: w.run.seconds(e.T-w.tracker.Start-worker.Busy) - cut, Links: w.times.Control(id).Seconds()})
 }
 
-// step compares with the mean, and so takes workers whose steps do not vary and
-// that are not slow.
+// step compares with the mean. So it only uses workers whose steps do not vary
+// and that are not slow.
 func (w *observer) step(id policy.ID, e record.Event) {
 	spec, ok := w.run.Scenario.Worker(id)
 	if !ok || e.T-e.Duration < w.odd[id] || !w.run.valid(e.Round) {
@@ -425,7 +427,7 @@ func (w *observer) fetched(id policy.ID, e record.Event) {
 }
 
 // donors are the first donor of a fetch and those that help it. The record does
-// not name them: they are two of those that took part in the last round.
+// not name the helpers: they are two participants of the last round.
 func (w *observer) donors(first policy.ID) []policy.ID {
 	const most = 3
 	all := []policy.ID{first}
@@ -437,13 +439,13 @@ func (w *observer) donors(first policy.ID) []policy.ID {
 	return all
 }
 
-// crashesOnly says that nothing happens but a crash, so that its detection is the
-// only one.
+// crashesOnly reports that the only inject is a crash, so that its detection is
+// the only one.
 func crashesOnly(s *scenarios.Scenario) bool {
 	return len(s.Injects) == 1 && s.Injects[0].Op == faults.Crash && len(s.Real.Injects) == 0
 }
 
-// detection is how long the simulator takes to notice the crash of a run.
+// detection is the time in which the simulator notices the crash of a run.
 func detection(r *Run) (float64, error) {
 	var crash, evict policy.Time
 	resolved, err := r.Scenario.Resolve(r.Policy)

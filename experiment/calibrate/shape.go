@@ -15,8 +15,8 @@ import (
 // StepShape is how the inner steps of a scenario's runs vary.
 type StepShape struct {
 	Scenario string `json:"scenario"`
-	// Distribution is the scenario's own where that is within Limit, otherwise the
-	// one of all that is nearest to the durations.
+	// Distribution is the scenario's own if that is within Limit, otherwise the
+	// closest of all distributions.
 	Distribution work.Distribution `json:"distribution"`
 	// Parameter is work.steps.sigma or, of a Pareto, work.steps.shape.
 	Parameter Estimate `json:"parameter"`
@@ -24,12 +24,12 @@ type StepShape struct {
 	// distribution.
 	Deviation float64 `json:"deviation"`
 	// KS is the Kolmogorov-Smirnov distance: the largest difference between the
-	// share of steps up to some duration and that of the distribution. Above
-	// Limit, 1.36/√n, it is due to chance in less than one case of twenty. Runs
+	// share of steps up to some duration and the distribution's share. A distance
+	// above Limit, 1.36/√n, is due to chance in less than one case of twenty. Runs
 	// with one seed draw the same steps and count once in n.
 	KS    float64 `json:"ks"`
 	Limit float64 `json:"ks_limit"`
-	// Others are the distances of the nearest of other distributions.
+	// Others are the distances of the closest other distributions.
 	Others  map[work.Distribution]float64 `json:"others_ks"`
 	Classes []ClassShape                  `json:"classes"`
 }
@@ -37,14 +37,14 @@ type StepShape struct {
 // ClassShape is how the inner steps of a class of workers vary.
 type ClassShape struct {
 	Name string `json:"name"` // empty: workers in no class
-	// Ratio is how long steps take over what the scenario says.
+	// Ratio is the duration of steps divided by the scenario's.
 	Ratio     Estimate `json:"ratio"`
 	Parameter float64  `json:"parameter"`
 	// KS is the distance from the distribution of all classes.
 	KS float64 `json:"ks"`
 }
 
-// stepRatio is how long an inner step took over what the scenario says.
+// stepRatio is the duration of an inner step divided by the scenario's.
 type stepRatio struct {
 	scenario, class, run string
 	own                  work.Distribution // of the scenario
@@ -52,9 +52,9 @@ type stepRatio struct {
 	ratio                float64
 }
 
-// ratio adds a step to those that the shape is fitted to. Records have whole
-// microseconds; the part that is cut off is drawn, so that no step is as long as
-// another.
+// ratio adds a step to the steps that the shape is fitted to. Records have
+// whole microseconds. The part that is cut off is drawn at random, so that no
+// two steps are equally long.
 func (w *observer) ratio(id policy.ID, mean, begin, took policy.Time) {
 	s := w.run.Scenario
 	if s.Work != nil && s.Work.Steps.Distribution == work.Trace {
@@ -110,8 +110,8 @@ var laws = []struct {
 		return math.Sqrt(v), math.Exp(m + v/2)
 	}, func(p float64) work.Steps { return work.Steps{Distribution: work.LogNormal, Sigma: &p} }},
 	{work.Pareto, func(ratios []float64) (shape, mean float64) {
-		// The most likely exponent, less its bias (Malik 1970); the bound hardly
-		// counts.
+		// The most likely exponent, less its bias (Malik 1970). The bound hardly
+		// matters.
 		least, sum := slices.Min(ratios), 0.0
 		for _, r := range ratios {
 			sum += math.Log(r / least)
@@ -144,8 +144,8 @@ func meanVariance(values []float64) (mean, variance float64) {
 	return mean, variance
 }
 
-// fitShape chooses the distribution whose distance is the least. ok is false
-// where none may be written to a scenario.
+// fitShape chooses the closest distribution. ok is false if a scenario must not
+// be given any.
 func fitShape(name string, all []stepRatio) (shape StepShape, ok bool) {
 	shape = StepShape{Scenario: name, KS: math.Inf(1), Limit: 1.36 / math.Sqrt(float64(independent(all))), Others: map[work.Distribution]float64{}}
 	var classes []string
@@ -205,8 +205,8 @@ func fitShape(name string, all []stepRatio) (shape StepShape, ok bool) {
 	return shape, true
 }
 
-// independent is the number of steps, of which those of the longest run count for
-// each seed.
+// independent is the number of steps, counting only the longest run for each
+// seed.
 func independent(all []stepRatio) (n int) {
 	runs := map[uint64]map[string]int{}
 	for _, r := range all {
@@ -230,13 +230,14 @@ func ofClass(rows []row, class int) (ratios []float64) {
 	return ratios
 }
 
-// pooled fits each class, and returns the mean of their parameters by the number
-// of steps (of squares, as variances are pooled), and the mean ratio of each.
+// pooled fits each class. It returns the mean of the parameters, weighted by
+// the number of steps (of squares, as variances are pooled), and the mean ratio
+// of each class.
 func pooled(rows []row, classes int, fit func([]float64) (parameter, mean float64)) (parameter float64, means []float64) {
 	squares, count := 0.0, 0.0
 	for k := range classes {
 		own := ofClass(rows, k)
-		if len(own) < 3 { // in a sample with replacement, or a class that hardly ran
+		if len(own) < 3 { // a sample with replacement, or a class that hardly ran
 			means = append(means, 1)
 			continue
 		}
@@ -246,8 +247,8 @@ func pooled(rows []row, classes int, fit func([]float64) (parameter, mean float6
 	return math.Sqrt(squares / max(1, count)), means
 }
 
-// normed are the ratios of a class, or of all if it is negative, over the means,
-// in order.
+// normed are the sorted ratios of a class, or of all classes if it is negative,
+// divided by the means.
 func normed(rows []row, means []float64, class int) (ratios []float64) {
 	for _, r := range rows {
 		if k := int(r.x[0]); class < 0 || k == class {
@@ -258,7 +259,7 @@ func normed(rows []row, means []float64, class int) (ratios []float64) {
 	return ratios
 }
 
-// distance is that of Kolmogorov and Smirnov, of sorted ratios.
+// distance is the Kolmogorov-Smirnov distance of sorted ratios.
 func distance(ratios []float64, steps work.Steps) (d float64) {
 	n := float64(len(ratios))
 	for i, r := range ratios {
@@ -268,7 +269,7 @@ func distance(ratios []float64, steps work.Steps) (d float64) {
 	return d
 }
 
-// Good says whether the durations may well have come from the distribution.
+// Good reports whether the durations may plausibly come from the distribution.
 func (s *StepShape) Good() bool { return s.KS <= s.Limit }
 
 func (s *StepShape) String() string {
@@ -280,10 +281,11 @@ func (s *StepShape) String() string {
 	return fmt.Sprintf("%s, %s %.4g (%.4g – %.4g), distance %.3g of %d steps (by chance below %.3g)", s.Distribution, name, p.Value, p.Low, p.High, s.KS, p.Observations, s.Limit)
 }
 
-// apply gives a scenario the shape. Where steps vary uniformly and nothing else
-// is said of them, and for churn, which knows nothing else, that is the jitter of
-// workers; otherwise the section work. The means of workers are those of the
-// scenario as it was, times what was measured where that is not 1.
+// apply gives a scenario the shape. If steps vary uniformly and the scenario
+// has nothing else about them, it sets the jitter of workers. It does so for
+// churn, too, which has nothing else. Otherwise it sets the section work. The
+// means of workers are those of the original scenario, times the measured ratio
+// if that is not 1.
 func (s *StepShape) apply(to, was *scenarios.Scenario, jitter bool) {
 	jitter = jitter || was.Work == nil && s.Distribution == work.Uniform
 	var spec *work.Spec

@@ -15,10 +15,10 @@ import (
 	"testbed/train/work"
 )
 
-// Rewrite returns the text of a scenario with the prices of Price in it. The
-// one-way delay that base_latency gave to links that name none is written out,
-// because base_latency changes. What else there is stays as far as the format
-// can hold it, in YAML made of YAML also the comments.
+// Rewrite returns the text of a scenario with the prices of Price. The one-way
+// delay that base_latency gave to links without one is written out, because
+// base_latency changes. Everything else stays as far as the format can hold it.
+// From YAML to YAML, comments stay, too.
 func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte, to convert.Format) (text []byte, p Prices, err error) {
 	priced, p, err := c.Price(s)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte, to convert.F
 	return text, p, err
 }
 
-// edit gives the fields that Price changes their values, and links a delay.
+// edit sets the fields that Price changes, and a delay for links.
 func edit(source []byte, priced *scenarios.Scenario, delay shaping.Duration) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(source, &doc); err != nil {
@@ -80,10 +80,10 @@ func edit(source []byte, priced *scenarios.Scenario, delay shaping.Duration) ([]
 	return out.Bytes(), nil
 }
 
-// editWork gives the section work its steps, and its classes their factors.
+// editWork sets the steps of the section work, and the factors of its classes.
 func editWork(root *yaml.Node, spec *work.Spec) {
 	if spec.Steps.File != "" {
-		return // a trace is as it was
+		return // a trace stays as it is
 	}
 	in := section(root, "work")
 	steps := yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
@@ -117,7 +117,7 @@ func child(m *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// section is child, made if it is not there.
+// section is child, created if missing.
 func section(m *yaml.Node, key string) *yaml.Node {
 	if c := child(m, key); c != nil {
 		return c
@@ -127,7 +127,7 @@ func section(m *yaml.Node, key string) *yaml.Node {
 	return c
 }
 
-// set gives a key of a mapping a scalar.
+// set sets a key of a mapping to a scalar.
 func set(m *yaml.Node, key, value string) {
 	if c := child(m, key); c != nil {
 		*c = yaml.Node{Kind: yaml.ScalarNode, Value: value, LineComment: c.LineComment}

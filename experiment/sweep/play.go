@@ -13,11 +13,10 @@ import (
 	"testbed/scenarios"
 )
 
-// Player plays one point. It is called from several goroutines at once if Play
-// is told so.
+// Player plays one point. Play may call it from several goroutines at once.
 type Player func(ctx context.Context, s *scenarios.Scenario, key string, pt Point) (record.Summary, error)
 
-// maxFailures in a row end a sweep: then it is not the point that is at fault.
+// maxFailures in a row end a sweep: then the fault is not in single points.
 const maxFailures = 3
 
 // PointError is a point that could not be played.
@@ -33,11 +32,11 @@ func (e *PointError) Error() string {
 func (e *PointError) Unwrap() error { return e.Err }
 
 // Play plays the points that are not done yet, as many at once as there are
-// workers, and hands their rows over in the order of the points, from one
+// workers. It passes their rows to accept in the order of the points, from one
 // goroutine. It returns when all are played, when accept fails, when the
 // machine does not support a point, when a policy's program fails, after three
-// failures in a row, or when ctx ends; what was played by then is still handed over. The errors of points and
-// of accept are joined.
+// failures in a row, or when ctx ends. Points that were played by then are
+// still passed to accept. The errors of points and of accept are joined.
 func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[string]Row, play Player, accept func(Row) error) error {
 	var todo []int
 	for i, key := range keys {
@@ -57,7 +56,7 @@ func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[st
 			continue
 		}
 		_, hopeless := errors.AsType[*policy.FailedError](r.err)                           // it would fail again
-		cutShort := ctx.Err() != nil && (hopeless || errors.Is(r.err, context.Cause(ctx))) // it was not its own fault
+		cutShort := ctx.Err() != nil && (hopeless || errors.Is(r.err, context.Cause(ctx))) // the point was not at fault
 		if !cutShort {
 			inRow++
 			failed = append(failed, r.err)
@@ -71,15 +70,15 @@ func (p *Plan) Play(ctx context.Context, workers int, keys []string, done map[st
 	return errors.Join(append(failed, o.refused)...)
 }
 
-// played is what a point has come to.
+// played is the result of a point.
 type played struct {
 	n   int // position among the points to do
 	row Row
 	err error
 }
 
-// playAll plays the points at these positions in keys until ctx ends. The channel
-// is closed when nothing is played any more.
+// playAll plays the points at these positions in keys until ctx ends. The
+// channel is closed when all playing has ended.
 func (p *Plan) playAll(ctx context.Context, workers int, todo []int, keys []string, play Player) <-chan played {
 	next, results := make(chan int), make(chan played, workers)
 	go func() {
@@ -128,7 +127,7 @@ func (p *Plan) playAll(ctx context.Context, workers int, todo []int, keys []stri
 	return results
 }
 
-// inOrder hands rows over in the order of their points, until one is refused.
+// inOrder passes rows on in the order of their points, until one is refused.
 type inOrder struct {
 	accept  func(Row) error
 	stop    func() // is called when a row is refused
@@ -157,7 +156,7 @@ func (o *inOrder) skip(n int) {
 	o.advance()
 }
 
-// advance hands over all whose turn has come.
+// advance passes on all rows whose turn has come.
 func (o *inOrder) advance() {
 	for {
 		r, ok := o.waiting[o.turn]
@@ -173,7 +172,7 @@ func (o *inOrder) advance() {
 	}
 }
 
-// rest hands over what waits for points that will not come.
+// rest passes on the rows that wait for points that will not come.
 func (o *inOrder) rest() {
 	for _, n := range slices.Sorted(maps.Keys(o.waiting)) {
 		o.hand(o.waiting[n])

@@ -22,22 +22,22 @@ const (
 	HeaderFile = "columns.json" // what the columns of TableFile mean
 )
 
-// Results is a sweep as its directory keeps it.
+// Results is a sweep as stored in its directory.
 type Results struct {
 	Summary
-	// Rows has the points that are done of each of the summary's cells, in the
-	// order of the table.
+	// Rows has the finished points of each of the summary's cells, in the order of
+	// the table.
 	Rows [][]Row
 }
 
-// Is says whether a directory is that of a sweep.
+// Is reports whether a directory is that of a sweep.
 func Is(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, TableFile))
 	return err == nil
 }
 
-// Read reads the directory of a sweep. Of a table that holds more points than
-// the last command asked for, only those of the last command count.
+// Read reads the directory of a sweep. If the table has more points than the
+// last command asked for, only those of the last command count.
 func Read(dir string) (*Results, error) {
 	name := filepath.Join(dir, record.SummaryFile)
 	text, err := os.ReadFile(name)
@@ -61,7 +61,7 @@ func Read(dir string) (*Results, error) {
 	if len(raw.Cells) == 0 {
 		return nil, fmt.Errorf("%s: it names no cells, so it is no summary of a sweep", name)
 	}
-	cells := map[string]int{} // by what they set, as both files write it
+	cells := map[string]int{} // by their settings, as both files write them
 	for i, c := range raw.Cells {
 		var set bytes.Buffer
 		if err := json.Compact(&set, c.Set); err != nil {
@@ -98,7 +98,7 @@ func (r *Results) readTable(name string, in io.Reader, cells map[string]int) err
 	for n := 1; ; n++ {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // a last line that was cut off counts for nothing
+			return nil // an incomplete last line is ignored
 		}
 		if err != nil {
 			return err

@@ -8,11 +8,11 @@ import (
 	"testbed/scenarios"
 )
 
-// Summary is what a sweep shows.
+// Summary is the result of a sweep.
 type Summary struct {
 	Scenario string `json:"scenario"`
 	World    string `json:"world"`
-	// WorldName is that of record.WorldName. Older summaries lack it.
+	// WorldName is as in record.WorldName. Older summaries lack it.
 	WorldName string   `json:"world_name,omitempty"`
 	Network   string   `json:"network,omitempty"` // as in Plan
 	Fields    []Axis   `json:"fields"`
@@ -22,64 +22,66 @@ type Summary struct {
 	Points    int      `json:"points"`
 	Done      int      `json:"done"`
 	Cells     []Cell   `json:"cells"`
-	// Target is the validation loss that times are to: the one that was asked for, or
-	// that which the first policy ends with in the first cell. It is absent where nothing
-	// was learnt.
+	// Target is the validation loss for times to a loss: the requested one, or the
+	// first policy's final loss in the first cell. It is absent if nothing was
+	// trained.
 	Target *float64 `json:"target_loss,omitempty"`
 	Dir    string   `json:"dir"`
 }
 
-// Cell is an assignment with what its points came to, over seeds and repeats.
+// Cell is an assignment with the results of its points, over seeds and repeats.
 type Cell struct {
 	Set Assignment `json:"set"`
 	// WallClock has the wall-clocks of the complete runs in µs of scenario
 	// time, by policy.
 	WallClock map[string]stats.Estimate `json:"wall_clock_us"`
-	// Lost has the work lost, as a share, and Effective the wall-clocks divided by
-	// the share that was not: what a run takes for as many contributions as its
+	// Lost has the share of work lost, and Effective the wall-clocks divided by
+	// the remaining share: the time of a run for as many contributions as its
 	// workers could have made to it.
 	Lost      map[string]stats.Estimate `json:"lost,omitempty"`
 	Effective map[string]stats.Estimate `json:"effective_us,omitempty"`
 	// Incomplete counts the runs that the horizon cut short, by policy.
 	Incomplete map[string]int `json:"incomplete"`
-	// Speedup has the ratios of the first policy's wall-clock and the second's,
-	// of runs with the same seed and repeat, where two policies are swept.
+	// Speedup has the ratios of the first policy's wall-clock to the second's, for
+	// runs with the same seed and repeat, if exactly two policies are swept.
 	Speedup *stats.Estimate `json:"speedup,omitempty"`
-	// Finding is what the speed-up shows: one policy is faster, or "no
-	// difference shown"; empty without an interval.
+	// Finding is the conclusion from the speed-up: one policy is faster, or "no
+	// difference shown". It is empty without an interval.
 	Finding string `json:"finding,omitempty"`
-	// Speedups and Findings are the same of more than two policies, for each
-	// but the first.
+	// Speedups and Findings are the same for more than two policies, for each but
+	// the first.
 	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
 	Findings map[string]string         `json:"findings,omitempty"`
-	// Comparisons has the same of each policy but the first, whatever their number.
+	// Comparisons are the same for each policy but the first, for any number of
+	// policies.
 	Comparisons []Compared `json:"comparisons"`
-	// Against has, by policy, how many times as fast a cell other than the first is as
-	// that, of runs with the same seed and repeat; nil for the first.
+	// Against has, by policy, the speed-up of a cell over the first cell, for runs
+	// with the same seed and repeat; nil for the first cell.
 	Against map[string]Paired `json:"against_first_cell,omitempty"`
-	// Learning is what was learnt, by policy. Each policy is held against the first
-	// one in the same cell, and that one against itself in the first cell.
+	// Learning has the training results, by policy. Each policy is compared with
+	// the first one in the same cell, and the first policy with itself in the
+	// first cell.
 	Learning map[string]learning.Outcome `json:"learning,omitempty"`
 }
 
-// Compared is what a policy came to in a cell against the first one.
+// Compared compares a policy with the first one in a cell.
 type Compared struct {
 	Policy    string         `json:"policy"`
 	Reference string         `json:"reference"`
 	Speedup   stats.Estimate `json:"speedup"`
 	Finding   string         `json:"finding"` // empty without an interval
-	// Effective has the ratios of the Effective times, where work was counted.
+	// Effective has the ratios of the Effective times, if work was counted.
 	Effective *stats.Estimate `json:"effective_speedup,omitempty"`
 }
 
-// Paired has ratios of the times of runs with the same seed and repeat: of wall-clocks,
-// and of Effective times where work was counted.
+// Paired has ratios of the times of runs with the same seed and repeat: of
+// wall-clocks, and of Effective times if work was counted.
 type Paired struct {
 	WallClock stats.Estimate  `json:"wall_clock"`
 	Effective *stats.Estimate `json:"effective,omitempty"`
 }
 
-// times are those of a complete run; 0 is unknown.
+// times are the times of a complete run; 0 is unknown.
 type times struct{ wall, effective float64 }
 
 // pairs are ratios of the times of runs with the same seed and repeat.
@@ -102,8 +104,7 @@ func (p *pairs) estimated() Paired {
 	return e
 }
 
-// SpeedupOf is how many times as fast a policy was as the first one, nil if that
-// is not known.
+// SpeedupOf is the speed-up of a policy over the first one, nil if unknown.
 func (c Cell) SpeedupOf(policyName string) *stats.Estimate {
 	if c.Speedup != nil {
 		return c.Speedup
@@ -114,8 +115,8 @@ func (c Cell) SpeedupOf(policyName string) *stats.Estimate {
 	return nil
 }
 
-// Varied are the fields that differ between cells, Fixed is what all cells set
-// alike.
+// Varied are the fields that differ between cells. Fixed are the settings that
+// all cells share.
 func (s Summary) Varied() (fields []Axis) {
 	fixed := s.Fixed()
 	for _, f := range s.Fields {
@@ -138,7 +139,7 @@ func (s Summary) Fixed() (all Assignment) {
 // Compared are the policies that have a speed-up over the first.
 func (s Summary) Compared() []string { return s.Policies[min(1, len(s.Policies)):] }
 
-// Summarise sums up the rows that are done.
+// Summarise computes the summary of the finished rows.
 func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
 	s := Summary{Scenario: p.Scenario.Name, World: p.World, WorldName: p.worldName(), Network: p.Network, Seeds: p.Seeds, Repeats: p.Repeats, Policies: p.Policies, Points: len(keys)}
 	for _, f := range p.Fields() {
@@ -209,7 +210,7 @@ func (p *Plan) Summarise(keys []string, done map[string]Row) Summary {
 	return s
 }
 
-// times are those of a complete run, and unknown of others.
+// times are the times of a complete run; for other runs they are unknown.
 func (r Row) times() (t times) {
 	if !r.Complete {
 		return times{}
@@ -221,7 +222,7 @@ func (r Row) times() (t times) {
 	return t
 }
 
-// work sums up the work of the runs that have counted it.
+// work summarises the work of the runs that have counted it.
 func (c *Cell) work(name string, lost, effective []float64) {
 	if len(lost) == 0 {
 		return
@@ -232,7 +233,7 @@ func (c *Cell) work(name string, lost, effective []float64) {
 	c.Lost[name], c.Effective[name] = stats.Estimated(lost), stats.Estimated(effective)
 }
 
-// compare says how many times as fast each policy was as the first.
+// compare computes the speed-up of each policy over the first.
 func (c *Cell) compare(policies []string, ratios map[string]*pairs) {
 	c.Comparisons = []Compared{}
 	if len(policies) > 2 {
@@ -254,7 +255,7 @@ func (c *Cell) compare(policies []string, ratios map[string]*pairs) {
 	}
 }
 
-// target is the validation loss that times are to; 0 where nothing was learnt.
+// target is the validation loss for times to a loss; 0 if nothing was trained.
 func (p *Plan) target(keys []string, done map[string]Row) float64 {
 	var all, reference []learning.Curve
 	for k, key := range keys {
@@ -270,13 +271,14 @@ func (p *Plan) target(keys []string, done map[string]Row) float64 {
 		return 0
 	case p.Target > 0:
 		return p.Target
-	case len(reference) == 0: // none of its points is done
+	case len(reference) == 0: // no point of it is done
 		return learning.Target(all)
 	}
 	return learning.Target(reference)
 }
 
-// training sums up what was learnt in a cell, by policy; nil if that is nothing.
+// training summarises the training results of a cell, by policy; nil if there
+// are none.
 func (p *Plan) training(cell int, keys []string, done map[string]Row, target float64) map[string]learning.Outcome {
 	if target == 0 {
 		return nil

@@ -1,6 +1,6 @@
 // Package sweep varies fields of a scenario: the grid of assignments, the
 // points that it makes with seeds and policies, the table of their results, and
-// what the table shows. Who plays a point is the caller's business.
+// the summary. The caller provides the function that plays a point.
 package sweep
 
 import (
@@ -66,10 +66,11 @@ func invalid(field, problem string) error {
 	return &scenarios.Error{Field: field, Problem: problem}
 }
 
-// Assignment is what one cell of a sweep sets.
+// Assignment is the settings of one cell of a sweep.
 type Assignment []scenarios.Setting
 
-// MarshalJSON writes an object of fields and values, numbers as such.
+// MarshalJSON writes an object of fields and values; numbers are written as
+// numbers.
 func (a Assignment) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -97,8 +98,8 @@ func (a Assignment) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Value returns what the assignment gives a field, and "" for one that it
-// leaves as it is.
+// Value returns the assignment's value of a field, and "" for a field that it
+// does not set.
 func (a Assignment) Value(field string) string {
 	for _, s := range a {
 		if s.Field == field {
@@ -181,9 +182,10 @@ func parseAssignment(line []byte) (Assignment, error) {
 	return a, nil
 }
 
-// Grid returns the cartesian product of the axes, the last one varying first,
-// each of it after each assignment of the list. Without a list it is the grid
-// alone, and without either one empty assignment.
+// Grid returns the cartesian product of the list and the axes. The last axis
+// varies first, and each combination follows each assignment of the list.
+// Without a list it is the axes' product alone. Without either it is one empty
+// assignment.
 func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 	cells := list
 	if len(cells) == 0 {
@@ -242,20 +244,19 @@ func ParseSeeds(text string) ([]uint64, error) {
 	return seeds, nil
 }
 
-// Plan says which points there are: every cell with every seed, repeat and
-// policy.
+// Plan determines the points: every cell with every seed, repeat and policy.
 type Plan struct {
 	Scenario *scenarios.Scenario
 	// Text is the scenario's source; it is part of the points' keys.
 	Text    []byte
 	World   string // record.Sim or record.Real
-	How     string // what else a result hangs on, for the keys
+	How     string // everything else that a result depends on, for the keys
 	Network string // of the simulator, if that is not churn\'s
-	// Train says that what is learnt counts: every point trains what the section
-	// train of the scenario says.
+	// Train reports that the sweep trains: every point trains as the section train
+	// of the scenario demands.
 	Train bool
-	// Target is the validation loss that times are to; 0: that which the first policy
-	// ends with in the first cell.
+	// Target is the validation loss for times to a loss; 0: the first policy's
+	// final loss in the first cell.
 	Target   float64
 	Cells    []Assignment
 	Seeds    []uint64
@@ -263,7 +264,7 @@ type Plan struct {
 	Policies []string
 }
 
-// worldName is the name of the world that the points are played in.
+// worldName is the name of the world in which the points are played.
 func (p *Plan) worldName() string {
 	if p.World == record.Sim && p.Network != "" {
 		return record.SimLinks
@@ -340,7 +341,7 @@ func (p *Plan) Keys() []string {
 	return keys
 }
 
-// Digest names the text of the scenario.
+// Digest identifies the text of the scenario.
 func (p *Plan) Digest() string {
 	sum := sha256.Sum256(p.Text)
 	return hex.EncodeToString(sum[:])

@@ -30,12 +30,12 @@ type Row struct {
 	Repeat int        `json:"repeat"`
 	Policy string     `json:"policy"`
 	World  string     `json:"world"`
-	// WorldName is that of record.WorldName. Older tables lack it.
+	// WorldName is as in record.WorldName. Older tables lack it.
 	WorldName string `json:"world_name,omitempty"`
 	Figures
 }
 
-// Figures are those of a run's summary, lists as their lengths.
+// Figures are the figures of a run's summary, with lists as their lengths.
 type Figures struct {
 	Complete            bool        `json:"complete"`
 	WallClock           policy.Time `json:"wall_clock_us"`
@@ -47,10 +47,10 @@ type Figures struct {
 	Evicted             int         `json:"evicted"`
 	Rejoined            int         `json:"rejoined"`
 	BytesSent           int64       `json:"bytes_sent"`
-	// Lost is that of record.Work; nil in tables of before it was counted.
+	// Lost is as in record.Work; nil in tables from before it was counted.
 	Lost *float64 `json:"lost,omitempty"`
-	// What was learnt; absent where nothing was. Loss is that of validation after
-	// the last outer step, Curve that after each.
+	// Training results; absent if nothing was trained. Loss is the validation loss
+	// after the last outer step, Curve the loss after each.
 	Loss         *float64         `json:"loss,omitempty"`
 	TokensSeen   *int             `json:"tokens_seen,omitempty"`
 	TokensLost   *int             `json:"tokens_lost,omitempty"`
@@ -80,13 +80,14 @@ func (p *Plan) NewRow(key string, pt Point, sum record.Summary) Row {
 	return r
 }
 
-// UnmarshalJSON reads the figures and the key. What the point was, the key says.
+// UnmarshalJSON reads nothing: the key identifies the point's settings.
 func (a *Assignment) UnmarshalJSON([]byte) error { return nil }
 
 // Schema is the version of the table's format.
 const Schema = 1
 
-// header is what HeaderFile has. Older programs wrote it as the first line of the table.
+// header is the content of HeaderFile. Older programs wrote it as the first
+// line of the table.
 type header struct {
 	Sweep    int               `json:"sweep"`
 	Scenario string            `json:"scenario"`
@@ -94,12 +95,12 @@ type header struct {
 	Columns  map[string]string `json:"columns"`
 }
 
-// asHeader says whether a line is the header of a table of older programs.
+// asHeader reports whether a line is the header of a table of older programs.
 func asHeader(line []byte) (h header, is bool) {
 	return h, json.Unmarshal(line, &h) == nil && h.Sweep != 0
 }
 
-// readHeader reads the header beside a table.
+// readHeader reads the header that belongs to a table.
 func readHeader(table string) (h header, err error) {
 	name := filepath.Join(filepath.Dir(table), HeaderFile)
 	text, err := os.ReadFile(name)
@@ -115,7 +116,7 @@ func readHeader(table string) (h header, err error) {
 	return h, nil
 }
 
-// check says whether a table may have further points of the plan.
+// check reports whether further points of the plan may be added to a table.
 func (h header) check(p *Plan) error {
 	switch {
 	case h.Sweep != Schema:
@@ -126,8 +127,8 @@ func (h header) check(p *Plan) error {
 	return nil
 }
 
-// curve is what was learnt; it has no points where nothing was, or where the run
-// was incomplete, which counts for nothing.
+// curve is the training curve. It has no points if nothing was trained, or if
+// the run was incomplete.
 func (f Figures) curve() (c learning.Curve) {
 	if !f.Complete || f.Curve == nil {
 		return c
@@ -135,17 +136,18 @@ func (f Figures) curve() (c learning.Curve) {
 	return learning.Curve{Points: f.Curve, Seen: *f.TokensSeen, Lost: *f.TokensLost}
 }
 
-// column is a figure of a point. JSON lines have it in the field of Row of its name.
+// column is a figure of a point. JSON lines have it in the field of Row with
+// its name.
 type column struct {
 	name  string
-	what  string // for the header of the table; empty: it is in the CSV alone
-	train bool   // only sweeps that train have it
-	// value is what the CSV has, nil pointers as empty cells; nil: it is in the table
-	// alone.
+	what  string // for the header of the table; empty: only in the CSV
+	train bool   // only in sweeps that train
+	// value is the value in the CSV, with nil pointers as empty cells; nil: only
+	// in the table.
 	value func(csvRow) any
 }
 
-// csvRow is a row, with the loss that times are to.
+// csvRow is a row, with the loss for times to a loss.
 type csvRow struct {
 	Row
 	target float64
@@ -186,8 +188,8 @@ var columns = []column{
 	{"curve", "the validation loss at the start (round 0) and after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
 }
 
-// Table is the file of results: a row a point, as JSON lines. What the columns mean is in
-// a file beside it.
+// Table is the file of results: a row a point, as JSON lines. HeaderFile has
+// the meanings of the columns.
 type Table struct {
 	file *os.File
 	buf  *bufio.Writer
@@ -195,8 +197,8 @@ type Table struct {
 }
 
 // OpenTable opens or makes the table of a plan and returns the rows that it
-// holds already, by key. A last line that was cut off is removed. The caller
-// closes the table.
+// already holds, by key. It removes an incomplete last line. The caller closes
+// the table.
 func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) {
 	file, err := lines.Append(path)
 	if err != nil {
@@ -224,7 +226,7 @@ func OpenTable(path string, p *Plan) (t *Table, done map[string]Row, err error) 
 	return t, done, nil
 }
 
-// writeHeader says beside a table what its columns mean.
+// writeHeader writes the file with the meanings of a table's columns.
 func writeHeader(table string, p *Plan) error {
 	what := map[string]string{}
 	for _, c := range columns {
@@ -235,7 +237,8 @@ func writeHeader(table string, p *Plan) error {
 	return record.Dir(filepath.Dir(table)).WriteJSON(HeaderFile, header{Sweep: Schema, Scenario: p.Scenario.Name, Digest: p.Digest(), Columns: what})
 }
 
-// readRows reads a table that ends with a whole line. A row that stands there twice is an error.
+// readRows reads a table that ends with a whole line. A repeated row is an
+// error.
 func readRows(path string, text []byte, p *Plan) (map[string]Row, error) {
 	first, _, _ := bytes.Cut(text, []byte("\n"))
 	h, within := asHeader(first)
@@ -278,7 +281,7 @@ func (t *Table) Add(r Row) error {
 	return nil
 }
 
-// Flush writes what was added to the file.
+// Flush writes the added rows to the file.
 func (t *Table) Flush() error {
 	if err := t.buf.Flush(); err != nil {
 		return fmt.Errorf("writing the table of results: %w", err)
@@ -289,8 +292,9 @@ func (t *Table) Flush() error {
 // Close flushes and closes the file.
 func (t *Table) Close() error { return errors.Join(t.Flush(), t.file.Close()) }
 
-// WriteCSV writes the rows of a plan that are done, in the order of its points:
-// a column for every field that is set, empty where a point leaves it as it is.
+// WriteCSV writes the finished rows of a plan, in the order of its points.
+// Every field that a point sets has a column, which is empty for points that do
+// not set it.
 func WriteCSV(out io.Writer, p *Plan, keys []string, done map[string]Row) error {
 	fields, target := p.Fields(), p.target(keys, done)
 	var shown []column

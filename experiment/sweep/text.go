@@ -17,8 +17,8 @@ import (
 // maxShown is the number of rows that are printed; all are in the files.
 const maxShown = 60
 
-// WriteText writes a sweep as text: of two fields a matrix for each figure, and
-// otherwise a line a cell.
+// WriteText writes a sweep as text: a matrix for each figure if two fields
+// vary, and otherwise a line per cell.
 func WriteText(out io.Writer, s Summary) error {
 	fmt.Fprintf(out, "%s, %s: %d of %d points; medians over %d runs each", s.Scenario, worldName(s.World), s.Done, s.Points, len(s.Seeds)*s.Repeats)
 	if len(s.Seeds)*s.Repeats >= stats.LeastRepeats {
@@ -32,7 +32,7 @@ func WriteText(out io.Writer, s Summary) error {
 	if f := s.Varied(); len(f) == 2 && len(s.Cells) == len(f[0].Values)*len(f[1].Values) {
 		write = writeMatrices
 	}
-	if err := errors.Join(writeLearning(out, s), write(out, s)); err != nil { // the loss first, where there is one
+	if err := errors.Join(writeLearning(out, s), write(out, s)); err != nil { // the loss first, if there is one
 		return err
 	}
 	fmt.Fprintf(out, "\nresults: %s\n", s.Dir)
@@ -108,14 +108,14 @@ func writeList(out io.Writer, s Summary) error {
 	return nil
 }
 
-// writeValues writes what a cell gives the fields.
+// writeValues writes a cell's values of the fields.
 func writeValues(out io.Writer, c Cell, fields []Axis) {
 	for _, f := range fields {
 		fmt.Fprint(out, cmp.Or(c.Set.Value(f.Field), "–"), "\t")
 	}
 }
 
-// writeLearning writes what was learnt, a line for each cell and policy.
+// writeLearning writes the training results, a line for each cell and policy.
 func writeLearning(out io.Writer, s Summary) error {
 	if s.Target == nil {
 		return nil
@@ -162,7 +162,8 @@ func reached(o learning.Outcome) string {
 	return text
 }
 
-// bounded is an estimate in its unit, which is so many of those that are written.
+// bounded writes an estimate with its interval in a unit, after multiplying it
+// by times.
 func bounded(e stats.Estimate, format string, times float64, unit string) string {
 	if e.N == 0 {
 		return "–"
@@ -212,7 +213,7 @@ func writeMatrices(out io.Writer, s Summary) error {
 	return nil
 }
 
-// speedupTitle names the speed-up of a policy, over the first.
+// speedupTitle is the title of a policy's speed-up over the first.
 func (s Summary) speedupTitle(name string) string {
 	if len(s.Policies) == 2 {
 		return "speed-up"
@@ -220,12 +221,13 @@ func (s Summary) speedupTitle(name string) string {
 	return "speed-up of " + name
 }
 
-// pairsWork says whether effective times say more than wall-clocks: work was lost.
+// pairsWork reports whether work was lost, so that effective times say more
+// than wall-clocks.
 func (s Summary) pairsWork() bool { return slices.ContainsFunc(s.Policies, s.loses) }
 
 func (c Cell) speedup(name string) string { return ratio(c.SpeedupOf(name)) }
 
-// ratio writes an estimate of how many times as fast something was.
+// ratio writes an estimate of a speed-up.
 func ratio(e *stats.Estimate) string {
 	if e == nil || e.N == 0 {
 		return "–"
@@ -268,7 +270,8 @@ func percent(e stats.Estimate) string {
 	return fmt.Sprintf("%.1f %%", 100*e.Median)
 }
 
-// loses says whether a policy lost any work: else its wall-clock says it all.
+// loses reports whether a policy lost any work. Otherwise its wall-clock is
+// enough.
 func (s Summary) loses(name string) bool {
 	return slices.ContainsFunc(s.Cells, func(c Cell) bool { return c.Lost[name].Median > 0 })
 }

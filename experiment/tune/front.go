@@ -5,27 +5,28 @@ import (
 	"slices"
 )
 
-// Point is a policy with its parameters, and what came of it, as the mean over
-// seeds.
+// Point is a policy with its parameters, and its mean results over seeds.
 type Point struct {
-	// Policy is as --policy takes it.
+	// Policy is written as for --policy.
 	Policy string `json:"policy"`
-	// Complete says that every run came to its end; what follows holds only then.
+	// Complete reports that every run was complete. The fields below hold only
+	// then.
 	Complete bool `json:"complete"`
-	// WallClock is in µs of scenario time, Lost the share of the contributions that
-	// the workers could have made and no outer step has.
+	// WallClock is in µs of scenario time. Lost is the share of the workers'
+	// possible contributions that no outer step has.
 	WallClock float64 `json:"wall_clock_us"`
 	Lost      float64 `json:"lost"`
-	// Loss is the validation loss at the end, where something is trained: then it
-	// counts, and what was lost on the way does not.
+	// Loss is the final validation loss, if something is trained. Then Loss
+	// counts, and Lost does not.
 	Loss float64 `json:"loss,omitempty"`
 }
 
-// Price is what a point pays for its wall-clock: validation loss, or work.
+// Price is the cost of a point besides its wall-clock: validation loss, or lost
+// work.
 func (p Point) Price() float64 { return cmp.Or(p.Loss, p.Lost) }
 
 // Front returns the points that no other one beats (V. Pareto), the fastest
-// first. Of points that came to the same it has the one that is named first.
+// first. Of points with the same result it has the one named first.
 func Front(points []Point) []Point {
 	sorted := slices.DeleteFunc(slices.Clone(points), func(p Point) bool { return !p.Complete })
 	slices.SortStableFunc(sorted, func(a, b Point) int {
@@ -40,9 +41,9 @@ func Front(points []Point) []Point {
 	return front
 }
 
-// Choose returns at most n points of a front, the fastest first: the fastest,
-// the one that pays least, and in between those that leave the least room
-// between each other, measured by the area that the chosen ones dominate.
+// Choose returns at most n points of a front, the fastest first. It takes the
+// fastest point and the one with the lowest price. Between them it takes the
+// points that maximise the area that the chosen points dominate.
 func Choose(front []Point, n int) []Point {
 	if len(front) <= n || n < 1 {
 		return front[:min(n, len(front))]

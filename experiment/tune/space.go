@@ -1,6 +1,6 @@
-// Package tune searches the parameters of policies: it says which points are
-// tried, which of them nothing else beats, and which few of those are worth
-// playing on a real network. It plays nothing itself.
+// Package tune searches the parameters of policies: it determines which points
+// are tried, which of them no other point beats, and which few of those are
+// worth playing on a real network. The package plays nothing itself.
 package tune
 
 import (
@@ -18,11 +18,11 @@ import (
 
 // Space is the parameters of a policy that are searched, each with its range.
 type Space struct {
-	Policy string // with the parameters that are not
+	Policy string // with its fixed parameters
 	Axes   []Axis
 }
 
-// Axis is a parameter and the values that it may have.
+// Axis is a parameter with its possible values.
 type Axis struct {
 	Name      string
 	Low, High float64
@@ -31,15 +31,15 @@ type Axis struct {
 	Bool      bool // true above the middle
 }
 
-// NewSpace returns the space of a policy in a scenario: the parameters that have
-// a range and are not given in the specification. Ranges of times and of numbers
-// of members are relative to the scenario.
+// NewSpace returns the space of a policy in a scenario: the parameters that
+// have a range and that the specification does not give. Ranges of times and of
+// numbers of members are relative to the scenario.
 func NewSpace(s *scenarios.Scenario, name string) (Space, error) {
 	p, err := s.Policy.Named(name)
 	if err != nil {
 		return Space{}, err
 	}
-	if err := p.Validate(); err != nil { // which asks a program for its parameters
+	if err := p.Validate(); err != nil { // asks a program for its parameters
 		return Space{}, &scenarios.Error{File: s.Name, Field: "policy", Problem: err.Error()}
 	}
 	space := Space{Policy: name}
@@ -74,7 +74,7 @@ func NewSpace(s *scenarios.Scenario, name string) (Space, error) {
 	return space, nil
 }
 
-// typicalRound is what the inner steps of a round take the median worker.
+// typicalRound is the median worker's time for the inner steps of a round.
 func typicalRound(s *scenarios.Scenario) policy.Time {
 	var means []policy.Time
 	for _, w := range s.Workers {
@@ -83,8 +83,8 @@ func typicalRound(s *scenarios.Scenario) policy.Time {
 	return policy.Median(means) * policy.Time(s.InnerSteps)
 }
 
-// value is the axis's at a place from 0 to 1, as --policy takes it: with three
-// digits, because no more of them matter.
+// value is the axis's value at a place from 0 to 1, written as for --policy. It
+// has three digits, because more do not matter.
 func (a Axis) value(at float64) string {
 	if a.Bool {
 		return strconv.FormatBool(at > 0.5)
@@ -135,10 +135,10 @@ func (s Space) Spread(n int, rng *rand.Rand) [][]float64 {
 	return places
 }
 
-// nearby is how far from a place its neighbours lie, along each axis.
+// nearby is the largest distance of a neighbour along each axis.
 const nearby = 0.1
 
-// Near returns n places near the given ones, which are not to be none.
+// Near returns n places near the given ones, at least one.
 func (s Space) Near(places [][]float64, n int, rng *rand.Rand) [][]float64 {
 	near := make([][]float64, n)
 	for i := range near {
@@ -151,8 +151,8 @@ func (s Space) Near(places [][]float64, n int, rng *rand.Rand) [][]float64 {
 	return near
 }
 
-// PolicyOf returns the name of the policy in a specification: what is left of it
-// without parameters.
+// PolicyOf returns the name of the policy in a specification, without
+// parameters.
 func PolicyOf(spec string) string {
 	name, settings, _ := strings.Cut(spec, ":")
 	if program.Is(spec) {

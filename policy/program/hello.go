@@ -13,10 +13,10 @@ import (
 	"testbed/policy"
 )
 
-// version is that of the protocol.
+// version is the version of the protocol.
 const version = 1
 
-// hello is what a program says of itself: its answer to the first question.
+// hello is a program's description of itself: its answer to the first question.
 type hello struct {
 	base
 	Version    int         `json:"version"`
@@ -26,7 +26,7 @@ type hello struct {
 	TimeLimit  *float64    `json:"time_limit_s"`
 }
 
-// parameter is one of a program.
+// parameter is a parameter of a program.
 type parameter struct {
 	Name    string        `json:"name"`
 	Type    string        `json:"type"`
@@ -41,7 +41,7 @@ var parameterName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 // maxTimeLimit is the most that a program may take for an answer, in seconds.
 const maxTimeLimit = 3600
 
-// check reports what is wrong with what a program says of itself.
+// check reports what is wrong with a program's description of itself.
 func (h *hello) check() error {
 	if h.Version != version {
 		return fmt.Errorf("speaks version %d of the protocol, and this testbed speaks %d; take a testbed or a program of the other's version", h.Version, version)
@@ -104,8 +104,8 @@ func (p *parameter) check() error {
 	return nil
 }
 
-// outside says in words that a value is out of the parameter's limits; else it is
-// empty.
+// outside says in words that a value is out of the parameter's limits; it is
+// empty if not.
 func (p *parameter) outside(v float64) string {
 	switch {
 	case p.Min != nil && v < *p.Min:
@@ -147,7 +147,7 @@ func (p *parameter) value(text Value) (any, error) {
 	return v, nil
 }
 
-// values are those of all parameters, with the ones that were given.
+// values are the values of all parameters, given or default.
 func (h *hello) values(given map[string]Value) ([]any, error) {
 	all := make([]any, len(h.Parameters))
 	known := make([]string, len(h.Parameters))

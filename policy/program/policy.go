@@ -12,14 +12,14 @@ import (
 	"testbed/policy"
 )
 
-// Name is what a specification of a program begins with, and what a section of its
-// parameters is called.
+// Name is the beginning of a program's specification, and the name of the
+// section of its parameters.
 const Name = "program"
 
 func init() { policy.RegisterUnlisted(Name, &Policy{}) }
 
-// Value is the value of a parameter as the user writes it. What it means depends on
-// the type that the program says.
+// Value is the value of a parameter as the user writes it. Its meaning depends
+// on the type that the program declares.
 type Value string
 
 // UnmarshalText takes any text.
@@ -37,7 +37,7 @@ type Policy struct {
 	run   *run // of the Machine that asks; nil before its first question
 }
 
-// spec is where a program lies: plain values, which travel to other processes.
+// spec locates a program: plain values, which can be sent to other processes.
 type spec struct {
 	Path string // as the user wrote it
 	File string // absolute
@@ -47,20 +47,20 @@ type spec struct {
 	Log string `json:",omitempty"`
 }
 
-// encoded is a Policy as it travels to another process.
+// encoded is a Policy as it is sent to another process.
 type encoded struct {
 	spec
 	Given map[string]Value `json:",omitempty"`
 }
 
-// Is reports whether a specification is that of a program, and not of a registered
-// policy.
+// Is reports whether a specification is that of a program rather than of a
+// registered policy.
 func Is(spec string) bool { return spec == Name || strings.HasPrefix(spec, Name+":") }
 
 // Parse reads program:PATH[:parameter=value]…, with the percent-encoding of
-// docs/policies.md. Parameters that are not given there have the values of the
-// defaults, if they are in them, and else those that the program says. Parse starts
-// nothing: Validate does.
+// docs/policies.md. Parameters that are missing there have the values in
+// defaults, or else the program's own. Parse does not start the program;
+// Validate does.
 func Parse(text string, defaults map[string]Value) (*Policy, error) {
 	parts := strings.Split(text, ":")
 	for i, part := range parts {
@@ -101,8 +101,8 @@ func Parse(text string, defaults map[string]Value) (*Policy, error) {
 
 var escaped = strings.NewReplacer("%", "%25", ":", "%3A", ",", "%2C")
 
-// Absolute returns a specification that names the same program from any folder; that
-// of a registered policy is as it was.
+// Absolute returns a specification that locates the same program from any
+// folder. That of a registered policy stays as it is.
 func Absolute(text string) (string, error) {
 	parts := strings.Split(text, ":")
 	if !Is(text) || len(parts) < 2 {
@@ -127,11 +127,11 @@ func (p *Policy) Logged(file string) *Policy {
 	return &logged
 }
 
-// MarshalJSON encodes where the program lies, and the parameters that were given.
+// MarshalJSON encodes the location of the program, and the given parameters.
 func (p *Policy) MarshalJSON() ([]byte, error) { return json.Marshal(encoded{p.spec, p.given}) }
 
-// UnmarshalJSON decodes what MarshalJSON has encoded. The program gets a process that
-// ends with the run.
+// UnmarshalJSON decodes the encoding of MarshalJSON. The program gets a process
+// that ends with the run.
 func (p *Policy) UnmarshalJSON(text []byte) error {
 	var e encoded
 	if err := json.Unmarshal(text, &e); err != nil {
@@ -141,8 +141,8 @@ func (p *Policy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Validate starts the program, if no process of it waits, and asks it whether the
-// parameters that were given make sense, once.
+// Validate starts the program, if no process of it waits, and asks it once
+// whether the given parameters are valid.
 func (p *Policy) Validate() error {
 	if p.pool.accepted(p.given) {
 		return nil
@@ -158,8 +158,8 @@ func (p *Policy) Validate() error {
 	return err
 }
 
-// Parameters are those of the program, with the values that they have here. It is
-// known after Validate; before, there are none.
+// Parameters are the program's parameters, with their values here. They are
+// known only after Validate; before, there are none.
 func (p *Policy) Parameters() []policy.Parameter {
 	h := p.pool.known()
 	if h == nil {
@@ -176,14 +176,14 @@ func (p *Policy) Parameters() []policy.Parameter {
 	return all
 }
 
-// run is what a Machine asks.
+// run is the state of a Machine's questions.
 type run struct {
 	process *process // nil: it has ended
 	err     error
 }
 
 // ask returns the process to ask in a round, after a reset if nothing was asked
-// before; nil if the program has failed.
+// before. It is nil if the program has failed.
 func (p *Policy) ask(r *policy.Round) *process {
 	if p.run == nil {
 		p.run = &run{}

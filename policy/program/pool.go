@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// pool has the processes of a program that wait for a run.
+// pool holds the processes of a program that wait for a run.
 type pool struct {
 	spec spec
 	once bool // a process ends with its run
@@ -17,13 +17,13 @@ type pool struct {
 	hello *hello // of the first process
 	said  []byte // likewise, as it came
 	idle  []*process
-	fine  []map[string]Value // parameters that it has accepted
+	fine  []map[string]Value // accepted parameters
 }
 
-// maxFine bounds how many are kept.
+// maxFine is the largest number of accepted parameters that are kept.
 const maxFine = 64
 
-// pools are those of this process, which End empties.
+// pools are the pools of this process, which End empties.
 var (
 	poolsMutex sync.Mutex
 	pools      = map[spec]*pool{}
@@ -39,7 +39,7 @@ func warm(s spec) *pool {
 	return pools[s]
 }
 
-// End ends all processes that wait for a run. None may be asked meanwhile.
+// End ends all waiting processes. No process may be asked meanwhile.
 func End() {
 	poolsMutex.Lock()
 	defer poolsMutex.Unlock()
@@ -53,7 +53,7 @@ func End() {
 	clear(pools)
 }
 
-// take returns a process that nobody else asks.
+// take returns a process for exclusive use.
 func (p *pool) take() (*process, error) {
 	p.mutex.Lock()
 	if n := len(p.idle); n > 0 {
@@ -89,7 +89,7 @@ func (p *pool) give(q *process, over bool) {
 	p.idle = append(p.idle, q)
 }
 
-// close ends what waits, if nothing is to wait for another run.
+// close ends the waiting processes, if they are not to wait for another run.
 func (p *pool) close() {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -115,7 +115,7 @@ func (p *pool) accept(given map[string]Value) {
 	p.fine = append(p.fine[max(0, len(p.fine)-maxFine+1):], given)
 }
 
-// known is what the program says of itself, nil before it was started.
+// known is the program's hello, nil before it was started.
 func (p *pool) known() *hello {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

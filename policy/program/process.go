@@ -21,25 +21,26 @@ import (
 
 // Limits of a program.
 const (
-	// defaultLimit is how long an answer may take, if the program does not say.
+	// defaultLimit is how long an answer may take, if the program gives no limit.
 	defaultLimit = 10 * time.Second
-	// firstLimit is how long the first one may take: the program starts meanwhile.
+	// firstLimit is how long the first answer may take: the program starts
+	// meanwhile.
 	firstLimit = 30 * time.Second
 	// maxLine is the length of an answer, in bytes.
 	maxLine = 64 << 10
 	// endPatience is how long a program may take to end.
 	endPatience = 2 * time.Second
-	// statusPatience is how long the end of a process may come after that of its
-	// output.
+	// statusPatience is how long the end of a process may come after the end of
+	// its output.
 	statusPatience = time.Second
 )
 
-// process is one of a program. It has one user at a time.
+// process is a process of a program. It has one user at a time.
 type process struct {
 	spec    spec
 	hello   *hello
 	said    []byte    // its hello, as it came
-	command *exec.Cmd // nil: it is not ours, and reached by a socket
+	command *exec.Cmd // nil: it is not our child, and reached by a socket
 	in      input     // what it reads
 	answers output    // what it writes
 	lines   *bufio.Reader
@@ -53,7 +54,7 @@ type process struct {
 	shown   []policy.Member // as of the last question of the run, in order
 	scratch []policy.Member
 	gone    []policy.ID
-	broken  bool // it is to be asked no more
+	broken  bool // it must not be asked any more
 }
 
 type input interface {
@@ -88,7 +89,8 @@ func start(s spec) (*process, error) {
 	return q, nil
 }
 
-// startable says what is wrong with the file, in words that the kernel does not have.
+// startable reports what is wrong with the file, in clearer words than the
+// kernel's.
 func (q *process) startable() error {
 	info, err := os.Stat(q.spec.File)
 	switch {
@@ -105,8 +107,8 @@ func (q *process) startable() error {
 	return nil
 }
 
-// connect reaches a program that is running already. A connection is to it what a
-// process is to another.
+// connect connects to a program that is already running. For it a connection
+// takes the place of a process.
 func (q *process) connect() error {
 	conn, err := net.Dial("unix", q.spec.File)
 	if err != nil {
@@ -116,7 +118,7 @@ func (q *process) connect() error {
 	return nil
 }
 
-// launch starts the process, whose life belongs to a goroutine of its own.
+// launch starts the process, in a goroutine of its own that waits for its end.
 func (q *process) launch() error {
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -143,7 +145,7 @@ func (q *process) launch() error {
 	q.tail.to = log
 	c := exec.Command(q.spec.File)
 	c.Dir, c.Stdin, c.Stdout, c.Stderr = q.spec.Dir, theirIn, theirOut, q.tail
-	c.WaitDelay = statusPatience // what it has started may hold its standard error
+	c.WaitDelay = statusPatience // its children may hold its standard error
 	c.SysProcAttr = attributes()
 	q.command = c
 	started := make(chan error)
@@ -157,22 +159,22 @@ func (q *process) launch() error {
 	return nil
 }
 
-// live starts the process and waits for its end, on one thread: with that thread the
-// process dies.
+// live starts the process and waits for its end, on one thread: the process
+// dies with that thread.
 func (q *process) live(started chan<- error) {
 	runtime.LockOSThread()
 	err := q.command.Start()
 	started <- err
 	if err == nil {
 		q.status = q.command.Wait()
-		kill(q.command.Process) // what it has started
+		kill(q.command.Process) // its children
 		q.tail.close()
 		close(q.ended)
 	}
 }
 
-// exchange asks the question that has been written, and reads its answer. After an
-// error that is no refusal the process is broken.
+// exchange asks the question that has been written, and reads its answer. After
+// any error other than a refusal, the process is broken.
 func (q *process) exchange(a answer, limit time.Duration) error {
 	q.out = append(q.out, "}\n"...)
 	due := time.Now().Add(limit)
@@ -208,7 +210,7 @@ func (q *process) exchange(a answer, limit time.Duration) error {
 	return err
 }
 
-// death says how a process ended that does not answer any more.
+// death explains how a process that no longer answers ended.
 func (q *process) death() error {
 	if q.command == nil {
 		return fmt.Errorf("closed its connection when it was asked %s", q.asked)
@@ -224,8 +226,8 @@ func (q *process) death() error {
 	}
 }
 
-// problem ends the process, and returns an error of it with what it said last and
-// what to do about it.
+// problem ends the process, and returns an error with the process's last output
+// and what to do about it.
 func (q *process) problem(err error, fix string) error {
 	q.broken = true
 	q.kill()
@@ -241,7 +243,7 @@ func (q *process) problem(err error, fix string) error {
 	return q.named(err)
 }
 
-// named puts the program's name before an error.
+// named prefixes an error with the program's name.
 func (q *process) named(err error) error {
 	if q.hello != nil && q.hello.Name != "" {
 		return fmt.Errorf("the policy's program %s (%s) %w", q.spec.Path, q.hello.Name, err)
@@ -249,7 +251,7 @@ func (q *process) named(err error) error {
 	return fmt.Errorf("the policy's program %s %w", q.spec.Path, err)
 }
 
-// end has the process end, and waits for that.
+// end makes the process end, and waits for its end.
 func (q *process) end() {
 	q.in.Close()
 	if q.command == nil {
@@ -272,22 +274,22 @@ func (q *process) kill() {
 		return
 	}
 	select {
-	case <-q.ended: // its number may be another's by now
+	case <-q.ended: // its number may be another process's by now
 	default:
 		kill(q.command.Process)
 		<-q.ended
 	}
 }
 
-// tail passes on what a program writes to its standard error, and keeps the end of it.
+// tail passes on a program's standard error, and keeps the end of it.
 type tail struct {
 	to    io.Writer
-	file  *os.File // to, if it is to be closed
+	file  *os.File // destination, if it is to be closed
 	mutex sync.Mutex
 	text  []byte
 }
 
-// tailBytes is how much is kept.
+// tailBytes is the number of bytes kept.
 const tailBytes = 1 << 10
 
 func (t *tail) Write(text []byte) (int, error) {
@@ -295,11 +297,11 @@ func (t *tail) Write(text []byte) (int, error) {
 	defer t.mutex.Unlock()
 	t.text = append(t.text, text...)
 	t.text = t.text[max(0, len(t.text)-tailBytes):]
-	_, _ = t.to.Write(text) // the program is not to die of a full disk
+	_, _ = t.to.Write(text) // a full disk must not end the program
 	return len(text), nil
 }
 
-// last is the last line that is not empty: of a Python program, its exception.
+// last is the last line that is not empty: for a Python program, its exception.
 func (t *tail) last() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// attributes have a process die with the thread that starts it, and lead a process
-// group: an interrupt at a terminal is not for it.
+// attributes make a process die with the thread that starts it, and lead a
+// process group, so that it does not receive an interrupt at a terminal.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

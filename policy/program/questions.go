@@ -13,7 +13,7 @@ import (
 	"testbed/policy"
 )
 
-// base is what every answer has.
+// base has the fields of every answer.
 type base struct {
 	N     *int    `json:"n"`
 	Error *string `json:"error"`
@@ -21,20 +21,20 @@ type base struct {
 
 func (b *base) common() *base { return b }
 
-// answer is one of a program, whatever the question was.
+// answer is an answer of a program to any question.
 type answer interface{ common() *base }
 
-// furthest is how far ahead a deadline may lie, so that sums of times stay inside 64
-// bits.
+// furthest is the largest distance of a deadline, so that sums of times stay
+// inside 64 bits.
 const furthest policy.Time = 1e15
 
-// refusal is an answer that says why there is none.
+// refusal is an answer that explains why there is none.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
 
-// The questions. Each is written by hand, because a simulation asks thousands in a
-// second.
+// The questions. The code writes them without a JSON encoder, because a
+// simulation asks thousands in a second.
 
 func (q *process) greet() (*hello, error) {
 	q.begin("hello")
@@ -49,7 +49,7 @@ func (q *process) greet() (*hello, error) {
 	return h, nil
 }
 
-// reset begins a run. A refusal leaves the process as good as it was.
+// reset begins a run. After a refusal the process can still be used.
 func (q *process) reset(given map[string]Value, seed uint64, minSlack policy.Time) error {
 	values, err := q.hello.values(given)
 	if err != nil {
@@ -188,7 +188,7 @@ func appendValue(out []byte, v any) []byte {
 	return out
 }
 
-// round writes the running round, and what has changed of its members.
+// round writes the running round, and the changes of its members.
 func (q *process) round(r *policy.Round) {
 	q.out = append(q.out, `,"round":{"number":`...)
 	q.out = strconv.AppendInt(q.out, int64(r.Number), 10)
@@ -218,8 +218,8 @@ func (q *process) round(r *policy.Round) {
 	q.members(r)
 }
 
-// members writes which members are new or have changed since the last question, and
-// which are gone. Both lists are in order of the IDs.
+// members writes the members that are new, changed or gone since the last
+// question. Both lists are in order of the IDs.
 func (q *process) members(r *policy.Round) {
 	was, is := q.shown, q.scratch[:0]
 	open := false
@@ -266,7 +266,7 @@ func (q *process) members(r *policy.Round) {
 	q.shown, q.scratch = is, q.shown
 }
 
-// known returns a member without what has no meaning.
+// known returns a member without its meaningless fields.
 func known(w policy.Member) policy.Member {
 	if !w.Arrived {
 		w.At = 0
@@ -295,7 +295,7 @@ func appendMember(out []byte, w policy.Member) []byte {
 	return append(out, '}')
 }
 
-// keep is what to do about a program that does not keep to the protocol.
+// keep is the fix for a program that does not keep to the protocol.
 const keep = "let it keep to the protocol of docs/policies.md, and write nothing but answers to its standard output"
 
 // read reads an answer to the last question.
@@ -303,7 +303,7 @@ func (q *process) read(line []byte, a answer) error {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(a); err != nil {
-		var other base // maybe it has the fields of another question's answer
+		var other base // perhaps it has the fields of another question's answer
 		if json.Unmarshal(line, &other) == nil && other.N != nil && *other.N != q.n {
 			return q.astray(*other.N)
 		}

@@ -7,23 +7,24 @@ import (
 	"testbed/torchft"
 )
 
-// attempt is the outer step of a quorum. It heals those that are behind, reduces,
-// and ends when everybody in it has voted, or nobody else can succeed any more.
+// attempt is the outer step of a quorum. It heals the members that are behind
+// and reduces. It ends when all participants have voted, or when no other
+// participant can succeed any more.
 type attempt struct {
 	house        *house
 	from         state
 	lineage      *lineage // that the outer step extends
 	participants []*member
-	size         int           // with those that are gone by now
+	size         int           // including members that are gone by now
 	why          policy.Reason // of the close of the round
 	issued       policy.Time
-	held         policy.Time   // for those that were behind
+	held         policy.Time   // for members that were behind
 	epoch        policy.Epoch  // of its reduction, once that has begun
-	against      policy.Reason // of the last that voted so
+	against      policy.Reason // of the last participant that voted against it
 }
 
-// vote is what a participant says of the running reduction. A group's vote is for
-// itself: it takes the outer step, or keeps the state that it has.
+// vote is a participant's vote on the running reduction. A group's vote is for
+// itself: it takes the outer step, or keeps its state.
 type vote int
 
 const (
@@ -32,8 +33,8 @@ const (
 	against
 )
 
-// reason is the lighthouse's in the terms of all policies: all that live have
-// asked, the join timeout is over, or enough have asked.
+// reason converts the lighthouse's reason to the terms of all policies: all
+// live members have asked, the join timeout is over, or enough have asked.
 func (h *house) reason(now policy.Time, a *torchft.Issue) policy.Reason {
 	why := policy.Reason{Rule: policy.RuleQuorum, Members: a.Healthy, Arrived: a.Ready, Needed: max(a.MinReplicas, a.Healthy/2+1), QuorumID: a.Quorum.ID, Deadline: h.deadline}
 	switch {
@@ -89,9 +90,9 @@ func (m *Machine) issued(now policy.Time, h *house, a *torchft.Issue) {
 }
 
 // startsFrom returns the newest state in a quorum, or the rule by which the run
-// ends: if the quorum would go back to a state after which nobody lives that holds
-// a newer one, or if it has two states of the same outer steps, which torchft takes
-// for one.
+// ends. The run ends if the quorum would go back behind a newer state that no
+// live worker holds. It also ends if the quorum has two states of the same
+// outer steps, which torchft takes for one.
 func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end policy.Rule) {
 	from.steps = -1
 	for _, w := range in {
@@ -112,13 +113,13 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 		return w.lineage != nil && w.step > from.steps && m.alive(now, w) && (from.of == nil || from.leadsTo(newer))
 	})
 	switch {
-	case !lives && len(m.houses) == 1: // another one knows nothing of it
+	case !lives && len(m.houses) == 1: // another lighthouse knows nothing of it
 		return from, policy.RuleStateLost
 	case from.of != nil:
 		return from, ""
 	}
-	// Nobody here holds a state: they begin with the initial one, which a process
-	// has that has not held another.
+	// No worker here holds a state. They begin with the initial state, held by a
+	// process that has not held another.
 	first := slices.IndexFunc(in, func(w *member) bool { return w.initial })
 	if first < 0 {
 		return from, policy.RuleSplitBrain
@@ -128,8 +129,8 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 	return from, ""
 }
 
-// heal has those that are behind fetch the state, each rank from the one of the same
-// number in the group that the quorum says.
+// heal makes members that are behind fetch the state, each rank from the rank
+// with the same number in the group that the quorum assigns.
 func (m *Machine) heal(r *attempt, a *torchft.Issue) {
 	primary := slices.IndexFunc(r.participants, func(w *member) bool { return w.step == r.from.steps })
 	for _, w := range r.participants {
@@ -146,7 +147,7 @@ func (m *Machine) heal(r *attempt, a *torchft.Issue) {
 				why.Rule = policy.RuleJoin
 			}
 			from := r.participants[primary]
-			if results.Heal { // else all are at the beginning
+			if results.Heal { // otherwise all are at the beginning
 				from = m.replica(results.ReplicaIDs[*results.RecoverSrcReplicaRank])
 			}
 			w.contributes = false
@@ -157,8 +158,8 @@ func (m *Machine) heal(r *attempt, a *torchft.Issue) {
 	}
 }
 
-// beginAnew has the members of a quorum that has nothing to reduce do the inner
-// steps of its round. Those that are behind fetch the state before.
+// beginAnew makes the members of a quorum that has nothing to reduce do the
+// inner steps of its round. Members that are behind fetch the state first.
 func (m *Machine) beginAnew(in []*member) {
 	for _, w := range in {
 		if w.begins = w.anyIs(fetching); !w.begins {
@@ -189,7 +190,7 @@ func (m *Machine) reduce(now policy.Time, r *attempt) {
 	}
 }
 
-// close records who takes part, and who lives and does not.
+// close records the participants, and the live workers that do not take part.
 func (m *Machine) close(now policy.Time, r *attempt) {
 	round := r.from.steps + 1
 	var late []*member
@@ -215,8 +216,9 @@ func (m *Machine) close(now policy.Time, r *attempt) {
 	}
 }
 
-// reduceFailed takes note that a reduction has failed at a participant. The others
-// fail with it, unless they hold the outcome or need nothing more from it.
+// reduceFailed takes note that a reduction has failed at a participant. The
+// other participants fail too, unless they hold the outcome or need nothing
+// more from this one.
 func (m *Machine) reduceFailed(now policy.Time, k *rank, e policy.ReduceFailed) {
 	why := policy.Reason{Rule: policy.RuleReduceFailed, Lost: &k.id, Peer: e.Peer}
 	if k.vote = against; e.Alone {
@@ -226,7 +228,7 @@ func (m *Machine) reduceFailed(now policy.Time, k *rank, e policy.ReduceFailed) 
 	m.decide(now, k.of.in, why)
 }
 
-// votes takes the vote of a participant. The last one decides.
+// votes counts the vote of a participant. The last one decides.
 func (m *Machine) votes(now policy.Time, k *rank, v vote, why policy.Reason) {
 	r := k.of.in
 	if k.vote = v; v == against {
@@ -237,10 +239,11 @@ func (m *Machine) votes(now policy.Time, k *rank, v vote, why policy.Reason) {
 	}
 }
 
-// decide ends an outer step: those that voted for it have taken it, unless they
-// are too few by the lighthouse's rule; nobody else can any more, and why. Their
-// steps do not change, what they contribute is kept, and they ask again. That they
-// failed to commit gives the next quorum another id.
+// decide ends an outer step. The participants that voted for it have taken it,
+// unless they are too few by the lighthouse's rule. why is the reason why no
+// other participant can take it. The others keep their state and their
+// contributions, and ask again. Their failure to commit gives the next quorum
+// another id.
 func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 	m.attempts = slices.DeleteFunc(m.attempts, func(other *attempt) bool { return other == r })
 	var took, failed []*member
@@ -264,7 +267,7 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 		w.failures++
 		why.Misses = max(why.Misses, int(w.failures))
 	}
-	// Whoever has let the time-out come may hang, and not ask again.
+	// A member that let the time-out pass may hang, and not ask again.
 	confirm := r.epoch > 0 && why.Rule == policy.RuleTimeout
 	if r.epoch > 0 && len(took) < max(1, len(r.participants)) {
 		m.emit(&policy.Abort{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Confirm: confirm, Participants: ids(failed), Reason: why})
@@ -294,7 +297,7 @@ func (m *Machine) decide(now policy.Time, r *attempt, why policy.Reason) {
 	}
 }
 
-// commit has those that voted for it take an outer step.
+// commit makes the participants that voted for it take an outer step.
 func (m *Machine) commit(r *attempt, by []*member) {
 	r.lineage.steps, m.taken = r.from.steps+1, true
 	m.outerSteps = max(m.outerSteps, r.lineage.steps)
@@ -307,7 +310,8 @@ func (m *Machine) commit(r *attempt, by []*member) {
 	m.took(r, by)
 }
 
-// begin has members that hold the same state do the inner steps of the next round.
+// begin makes members that hold the same state do the inner steps of the next
+// round.
 func (m *Machine) begin(in []*member, rule policy.Rule) {
 	for _, w := range in {
 		w.turn(training)

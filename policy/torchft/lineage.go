@@ -7,9 +7,9 @@ import (
 )
 
 // lineage is a line of outer states, each taken from the one before by an outer
-// step. There is one, unless groups that know nothing of each other go on from the
-// same state: then there is one more, and what it has before its base is its
-// parent's.
+// step. There is one, unless groups that do not know of each other go on from
+// the same state. Then there is another one, whose states up to its base are
+// its parent's.
 //
 //	0 ──1──2──3      lineage 0
 //	       └──3──4   lineage 1, with base 2: outer step 3 is taken twice
@@ -17,17 +17,17 @@ type lineage struct {
 	number int
 	parent *lineage   // nil: it begins at its base
 	base   int        // outer steps
-	steps  int        // the last that has been taken
-	other  []*lineage // that are known to have taken the same outer steps
+	steps  int        // number of the last outer step taken
+	other  []*lineage // lineages known to have taken the same outer steps
 }
 
-// state is an outer state: what a lineage has come to after so many outer steps.
+// state is an outer state: that of a lineage after so many outer steps.
 type state struct {
 	of    *lineage
 	steps int
 }
 
-// plain names a state by the lineage that came to it first.
+// plain names a state by the lineage that reached it first.
 func (s state) plain() state {
 	for s.of.parent != nil && s.steps <= s.of.base {
 		s.of = s.of.parent
@@ -35,7 +35,7 @@ func (s state) plain() state {
 	return s
 }
 
-// leadsTo reports whether a state is among those that another one came from, or it
+// leadsTo reports whether a state is an ancestor of another one, or that state
 // itself.
 func (s state) leadsTo(to state) bool {
 	if s.of == nil || s.steps > to.steps {
@@ -45,8 +45,8 @@ func (s state) leadsTo(to state) bool {
 	return s.steps >= was.of.base && was == s.plain()
 }
 
-// root returns the lineage of those that hold an initial state after so many outer
-// steps.
+// root returns the lineage of workers that hold an initial state after so many
+// outer steps.
 func (m *Machine) root(steps int) *lineage {
 	for _, l := range m.lineages {
 		if l.parent == nil && l.base == steps {
@@ -80,8 +80,8 @@ func (m *Machine) abandon(l *lineage) {
 	}
 }
 
-// took is the oracle: it records that an outer step has been taken twice, once for
-// each two lineages.
+// took watches for splits: it records that an outer step has been taken twice,
+// once for each pair of lineages.
 func (m *Machine) took(r *attempt, by []*member) {
 	now := state{r.lineage, r.lineage.steps}
 	for _, l := range m.lineages {
@@ -95,8 +95,8 @@ func (m *Machine) took(r *attempt, by []*member) {
 	}
 }
 
-// moves has a member hold another state. The outer steps that nobody holds any more
-// then are lost.
+// moves gives a member another state. Outer steps that no member holds any more
+// are then lost.
 func (m *Machine) moves(w *member, to state) {
 	before := state{w.lineage, w.step}
 	w.hold(to)
@@ -115,7 +115,8 @@ func (m *Machine) moves(w *member, to state) {
 	}
 }
 
-// shared returns the outer steps of a that b has too, with those that a began with.
+// shared returns the number of outer steps that a and b share, including those
+// that a began with.
 func shared(a, b state) int {
 	steps := min(a.steps, b.steps)
 	for {

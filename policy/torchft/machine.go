@@ -10,15 +10,15 @@ import (
 	"testbed/torchft"
 )
 
-// Machine is the coordinator under torchft's protocol: the lighthouse, and as much
-// of the managers as decides on others than themselves. A worker is a rank of a
-// replica group, mostly of one rank. It is not safe for concurrent use.
+// Machine is the coordinator under torchft's protocol: the lighthouse, and the
+// decisions of managers that affect others. A worker is a rank of a replica
+// group, mostly of one rank. Machine is not safe for concurrent use.
 type Machine struct {
 	cfg      policy.Config
 	policy   Policy
 	houses   []*house // mostly one
 	finished bool
-	// outerSteps is the most that anybody has taken.
+	// outerSteps is the most that any worker has taken.
 	outerSteps int
 	epoch      policy.Epoch // the number of the last reduction begun
 	members    []*member
@@ -28,8 +28,8 @@ type Machine struct {
 
 	lineages      []*lineage
 	begunLineages int
-	taken         bool // an outer step has been
-	split         bool // and one has been taken twice
+	taken         bool // an outer step has been taken
+	split         bool // an outer step has been taken twice
 
 	nextCheck policy.Time // of heartbeats
 	wake      policy.Time
@@ -37,7 +37,7 @@ type Machine struct {
 	out       []policy.Action
 }
 
-// house is a lighthouse, and what is recorded of it.
+// house is a lighthouse, with the data for its record.
 type house struct {
 	*torchft.Lighthouse
 	first    policy.Time // arrival since the last quorum
@@ -45,13 +45,13 @@ type house struct {
 	deadline *policy.Deadline // of the join timeout under way
 }
 
-// lives is what is kept of a group beyond its life as a replica.
+// lives is the state of a group beyond its life as a replica.
 type lives struct {
 	begun  int // lives so far, each with a replica id of its own
 	killed int // by the quorum timeout, or for failed commits
 }
 
-// livesOf returns those of a group.
+// livesOf returns the lives of a group.
 func (m *Machine) livesOf(first policy.ID) *lives {
 	l := m.lives[first]
 	if l == nil {
@@ -69,7 +69,7 @@ func (m *Machine) group(id policy.ID) []policy.ID {
 	return []policy.ID{id}
 }
 
-// New returns a machine in which nobody has joined yet.
+// New returns a machine without members.
 func New(cfg policy.Config, p Policy) (*Machine, error) {
 	if cfg.HeartbeatPeriod < 1 || cfg.HeartbeatMissThreshold < 1 || cfg.TargetOuterSteps < 1 {
 		return nil, errors.New("torchft: heartbeat period, miss threshold and number of outer steps must be at least 1")
@@ -84,7 +84,7 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 	return m, m.newHouses()
 }
 
-// newHouses begins with lighthouses that know nobody.
+// newHouses begins with lighthouses without replicas.
 func (m *Machine) newHouses() error {
 	if m.houses == nil {
 		for range max(m.cfg.Lighthouses, 1) {
@@ -106,8 +106,8 @@ func (m *Machine) houseOf(id policy.ID, incarnation int) *house {
 	return m.houses[m.cfg.Lighthouse(id, incarnation)]
 }
 
-// OuterSteps returns the number of outer steps that are committed: the most that
-// anybody has taken.
+// OuterSteps returns the number of outer steps that are committed: the most
+// that any worker has taken.
 func (m *Machine) OuterSteps() int { return m.outerSteps }
 
 // Members returns the number of workers that have joined and are not known to be
@@ -122,12 +122,12 @@ func (m *Machine) Members() (n int) {
 // Finished reports whether a Finish action has been given.
 func (m *Machine) Finished() bool { return m.finished }
 
-// Close does nothing: all is in this process.
+// Close does nothing: everything is in this process.
 func (m *Machine) Close() error { return nil }
 
-// Step takes one event and returns what is to be done about it, in order. The
-// slice is valid until the next call. Times must not decrease. Events that make
-// no sense any more have no effect.
+// Step takes one event and returns the actions that follow from it, in order.
+// The slice is valid until the next call. Times must not decrease. Obsolete
+// events have no effect.
 func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 	m.out = m.out[:0]
 	if r, ok := e.(policy.Restarted); ok {
@@ -182,8 +182,8 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 
 func (m *Machine) emit(a policy.Action) { m.out = append(m.out, a) }
 
-// finish ends the run. What is under way is dropped: nobody is to take an outer
-// step of it with the end of the run.
+// finish ends the run. An outer step under way is dropped: no worker may take
+// it with the end of the run.
 func (m *Machine) finish(complete bool, why policy.Reason) {
 	for _, r := range m.attempts {
 		if r.epoch > 0 {
@@ -197,8 +197,9 @@ func (m *Machine) finish(complete bool, why policy.Reason) {
 	m.emit(&policy.Finish{Complete: complete, Reason: why})
 }
 
-// ask has those ranks of a group that are at a work ask their manager for the next
-// quorum, and wait for it. When all have, that asks the lighthouse.
+// ask makes the ranks of a group whose work is at ask their manager for the
+// next quorum, and wait for it. When all have asked, the manager asks the
+// lighthouse.
 func (m *Machine) ask(now policy.Time, w *member, at work) {
 	if m.finished || w.gone || !w.anyIs(at) {
 		return
@@ -222,7 +223,7 @@ func (m *Machine) request(now policy.Time, w *member) {
 		ShrinkOnly: w.contributes && w.step < m.policy.ShrinkUntil}})
 }
 
-// tell gives a lighthouse an event and carries out what it decides.
+// tell gives a lighthouse an event and carries out its decisions.
 func (m *Machine) tell(now policy.Time, h *house, e torchft.Event) {
 	for _, a := range h.Step(now, e) {
 		switch a := a.(type) {
@@ -234,7 +235,7 @@ func (m *Machine) tell(now policy.Time, h *house, e torchft.Event) {
 	}
 }
 
-// hold records until when a join timeout has the living waited for.
+// hold records until when a join timeout waits for live members.
 func (m *Machine) hold(h *house, a *torchft.Hold) {
 	busy := slices.ContainsFunc(m.attempts, func(r *attempt) bool { return r.house == h })
 	if a.Rule != torchft.RuleJoinTimeout || busy || h.deadline != nil && h.deadline.At == a.Until {
@@ -244,7 +245,7 @@ func (m *Machine) hold(h *house, a *torchft.Hold) {
 	m.emit(&policy.ArmDeadline{Round: m.outerSteps + 1, At: a.Until, Reason: policy.Reason{Rule: policy.RuleDeadline, Deadline: h.deadline}})
 }
 
-// timer does what is due.
+// timer handles everything that is due.
 func (m *Machine) timer(now policy.Time) {
 	if len(m.members) > 0 && now >= m.nextCheck {
 		m.checkUnreachable(now)
@@ -283,8 +284,8 @@ func (m *Machine) timer(now policy.Time) {
 	}
 }
 
-// setWake asks for a Timer when the next thing is due. One that is asked for
-// already may come too early.
+// setWake asks for a Timer when the next thing is due. A Timer that has already
+// been asked for may come too early.
 func (m *Machine) setWake(now policy.Time) {
 	if m.finished || len(m.members) == 0 {
 		m.hasWake = false

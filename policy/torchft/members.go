@@ -9,7 +9,7 @@ import (
 	"testbed/torchft"
 )
 
-// work is what a member is at.
+// work is a member's current activity.
 type work int
 
 const (
@@ -17,17 +17,17 @@ const (
 	waiting              // for a quorum
 	fetching             // the state
 	ready                // in the running quorum, with the state
-	unheard              // has seen a step fail, and asks when it is heard again
-	unsaid               // is to drop a reduction that took too long, and asks when it says that it has
+	unheard              // has seen a step fail, and asks when its next heartbeat arrives
+	unsaid               // is to drop a reduction that took too long, and asks when it confirms
 )
 
-// member is a life of a replica group: a replica. It begins when all its ranks have
-// joined, and ends with the first of them.
+// member is a life of a replica group: a replica. It begins when all its ranks
+// have joined, and ends when the first of them ends.
 type member struct {
 	workers []policy.ID // of all its ranks
 	ranks   []*rank     // that have joined, in that order
 	replica string      // its id
-	house   *house      // that it asks
+	house   *house      // lighthouse that it asks
 	gone    bool
 	begun   bool // it has begun a round
 
@@ -39,11 +39,11 @@ type member struct {
 	in          *attempt    // that is under way, or nil
 	begins      bool        // the round, once it has fetched the state
 	again       policy.Time // when it repeats a request that was lost, or 0
-	group       group       // the process group that it has configured
+	group       group       // its configured process group
 	beat        policy.Time // its last sign of life for the lighthouse
 
 	sidelined bool
-	misses    int // rounds in a row that went on without it
+	misses    int // consecutive rounds that went on without it
 	missed    int // the last of them
 }
 
@@ -58,14 +58,14 @@ type rank struct {
 	vote     vote         // on the reduction under way
 	confirms policy.Epoch // the epoch of the reduction that it is to drop
 	donor    *rank
-	fetches  state       // that it is to get, or one after it
-	holds    state       // which is its group's if all ranks do
-	foreign  bool        // it holds another one, of which nobody knows where it came from
+	fetches  state       // state that it is to get, or a successor
+	holds    state       // the group's state if all ranks hold it
+	foreign  bool        // it holds another state, of unknown origin
 	asked    policy.Time // for the quorum that it waits for
 
 	lastHeartbeat policy.Time // or when it joined
-	heard         bool        // since its group was last
-	unreachable   bool        // says the network, since its last heartbeat
+	heard         bool        // since the last sign of life of its whole group
+	unreachable   bool        // according to the network, since its last heartbeat
 }
 
 // find returns a worker that has joined, or nil.
@@ -76,7 +76,7 @@ func (m *Machine) find(id policy.ID) *rank {
 	return nil
 }
 
-// rank returns the rank that a worker is, or nil if it has not joined.
+// rank returns the rank of a worker, or nil if it has not joined.
 func (w *member) rank(id policy.ID) *rank {
 	for _, k := range w.ranks {
 		if k.id == id {
@@ -94,12 +94,12 @@ func (w *member) allWait() bool {
 	return w.complete() && !slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work != waiting })
 }
 
-// anyIs reports whether a rank is at that work.
+// anyIs reports whether a rank has that work.
 func (w *member) anyIs(at work) bool {
 	return slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work == at })
 }
 
-// turn has all ranks be at a work.
+// turn sets the work of all ranks.
 func (w *member) turn(to work) {
 	for _, k := range w.ranks {
 		k.work = to
@@ -118,7 +118,7 @@ func (w *member) voted() vote {
 	return v
 }
 
-// longestWait is the rank that waits for a quorum for longest, or nil.
+// longestWait is the rank that has waited longest for a quorum, or nil.
 func (w *member) longestWait() (longest *rank) {
 	for _, k := range w.ranks {
 		if k.work == waiting && (longest == nil || k.asked < longest.asked) {
@@ -128,12 +128,12 @@ func (w *member) longestWait() (longest *rank) {
 	return longest
 }
 
-// quietest is the rank that has been silent for longest.
+// quietest is the rank that has been silent longest.
 func (w *member) quietest() *rank {
 	return slices.MinFunc(w.ranks, func(a, b *rank) int { return cmp.Compare(a.lastHeartbeat, b.lastHeartbeat) })
 }
 
-// replica returns the member of a replica id, or nil if its life is over.
+// replica returns the member with a replica id, or nil if its life is over.
 func (m *Machine) replica(id string) *member {
 	i := slices.IndexFunc(m.members, func(w *member) bool { return w.replica == id })
 	if i < 0 {
@@ -155,8 +155,8 @@ func (m *Machine) participant(id policy.ID, round int, epoch policy.Epoch) *rank
 	return nil
 }
 
-// join admits a worker, in whichever life: nobody is out for good. A life that
-// was not known to be over is over now.
+// join admits a worker, in whichever life: no worker is excluded for good. A
+// life that was not known to be over is over now.
 func (m *Machine) join(now policy.Time, e policy.Join) {
 	before, known := m.processes[e.ID]
 	if k := m.find(e.ID); known && (e.Incarnation < before || e.Incarnation == before && k != nil) {
@@ -200,8 +200,8 @@ func (m *Machine) forming(now policy.Time, id policy.ID) *member {
 	return w
 }
 
-// formed begins the life of a group whose ranks have all joined. Its manager is with
-// the first.
+// formed begins the life of a group whose ranks have all joined. Its manager is
+// on the first rank.
 func (m *Machine) formed(now policy.Time, w *member) {
 	first := w.ranks[0].asks
 	w.house, w.beat = m.houseOf(first.ID, first.Incarnation), now
@@ -227,8 +227,8 @@ func (m *Machine) lose(now policy.Time, id policy.ID, rule policy.Rule) {
 	}
 }
 
-// evict ends a worker's part in the life of its group and, if that had begun, the
-// life with it: the other ranks have to join anew.
+// evict ends a worker's part in the life of its group and, if that life had
+// begun, the life: the other ranks have to join again.
 func (m *Machine) evict(now policy.Time, k *rank, rule policy.Rule, rejoin bool) {
 	why := policy.Reason{Rule: rule}
 	if rule != policy.RuleLeave {
@@ -256,9 +256,9 @@ func (m *Machine) remove(w *member) {
 	w.gone = true
 }
 
-// ends ends the life of a group, with a rank of it that was the cause. The
-// lighthouse takes it for alive until its heartbeats are too old, since nobody tells
-// it; a call that waits there ends with it.
+// ends ends the life of a group. cause is the rank that caused the end. The
+// lighthouse takes the group for alive until its heartbeats are too old,
+// because it is not informed. A call that waits there ends with the group.
 func (m *Machine) ends(now policy.Time, cause *rank, rejoin bool, why func(*rank) policy.Reason) {
 	w := cause.of
 	m.remove(w)
@@ -270,15 +270,15 @@ func (m *Machine) ends(now policy.Time, cause *rank, rejoin bool, why func(*rank
 	if w.allWait() {
 		m.tell(now, w.house, torchft.Cancel{ReplicaID: w.replica})
 	}
-	if r := w.in; r != nil { // the others' connections to it are gone
+	if r := w.in; r != nil { // the other participants' connections to it are gone
 		r.participants = slices.DeleteFunc(slices.Clone(r.participants), func(p *member) bool { return p == w })
 		w.in = nil
 		m.decide(now, r, policy.Reason{Rule: policy.RuleLost, Lost: &cause.id})
 	}
 }
 
-// dies ends the life of a group that ends itself. It is started again as often as
-// the policy says.
+// dies ends the life of a group that ends itself. It is started again as often
+// as the policy allows.
 func (m *Machine) dies(now policy.Time, cause *rank, why policy.Reason) {
 	l := m.lives[cause.of.workers[0]]
 	l.killed++
@@ -310,7 +310,7 @@ func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 
 func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
 	k := m.find(e.ID)
-	if k == nil || k.work != fetching || e.OuterSteps < k.fetches.steps { // that is of a fetch before
+	if k == nil || k.work != fetching || e.OuterSteps < k.fetches.steps { // from an earlier fetch
 		return
 	}
 	w := k.of
@@ -334,15 +334,15 @@ func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
 	switch {
 	case w.in != nil:
 		m.reduce(now, w.in)
-	case w.begins && w.lineage != nil && (w.step == w.lineage.steps || newer.of != nil && newer.plain() == got): // nobody that it was with has gone on
+	case w.begins && w.lineage != nil && (w.step == w.lineage.steps || newer.of != nil && newer.plain() == got): // no other participant has gone on
 		m.begin([]*member{w}, policy.RuleState)
 	default: // the quorum that it was for is over
 		m.ask(now, w, ready)
 	}
 }
 
-// settle has a group hold what all its ranks do, now that some have fetched: nothing,
-// if that is not the same.
+// settle gives a group the state that all its ranks hold, after some have
+// fetched: none, if they differ.
 func (m *Machine) settle(w *member) {
 	holds := w.ranks[0].holds
 	if holds.of == nil || slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.holds != holds }) {
@@ -352,7 +352,7 @@ func (m *Machine) settle(w *member) {
 	m.moves(w, holds)
 }
 
-// hold has a group hold a state.
+// hold gives a group a state.
 func (w *member) hold(s state) {
 	w.lineage, w.step = s.of, s.steps
 	for _, k := range w.ranks {
@@ -360,7 +360,8 @@ func (w *member) hold(s state) {
 	}
 }
 
-// fetchFailed has the step fail that waits for a fetch, and the group ask anew.
+// fetchFailed fails the step that waits for a fetch, and makes the group ask
+// again.
 func (m *Machine) fetchFailed(now policy.Time, id policy.ID) {
 	k := m.find(id)
 	if k == nil || k.work != fetching {
@@ -377,8 +378,8 @@ func (m *Machine) scheduleCheck(now policy.Time) {
 	m.nextCheck = now - now%m.cfg.HeartbeatPeriod + m.cfg.HeartbeatPeriod
 }
 
-// heartbeat notes a sign of life, of which the lighthouse hears at the next check:
-// so a recorded run, which has the checks, can be replayed.
+// heartbeat notes a sign of life. The lighthouse receives it at the next check,
+// so that a recorded run, which has the checks, can be replayed.
 func (m *Machine) heartbeat(now policy.Time, id policy.ID) {
 	if k := m.find(id); k != nil {
 		k.heard = k.heard || now > k.lastHeartbeat // a replay repeats the last one
@@ -386,8 +387,8 @@ func (m *Machine) heartbeat(now policy.Time, id policy.ID) {
 	}
 }
 
-// checkHeartbeats tells the lighthouse whose ranks have all given a sign of life
-// since they last had, and records who is silent.
+// checkHeartbeats reports to the lighthouse the groups whose ranks have all
+// given a sign of life since the last report. It records the silent ones.
 func (m *Machine) checkHeartbeats(now policy.Time) {
 	for _, w := range slices.Clone(m.members) {
 		heard := w.complete()
@@ -410,7 +411,8 @@ func (m *Machine) checkHeartbeats(now policy.Time) {
 	}
 }
 
-// checkUnreachable removes whoever is unreachable and has missed a heartbeat.
+// checkUnreachable removes workers that are unreachable and have missed a
+// heartbeat.
 func (m *Machine) checkUnreachable(now policy.Time) {
 	for _, w := range slices.Clone(m.members) {
 		for _, k := range slices.Clone(w.ranks) {
@@ -421,9 +423,9 @@ func (m *Machine) checkUnreachable(now policy.Time) {
 	}
 }
 
-// recover has all time-outs count from now: the coordinator was away, and has
-// missed heartbeats and requests meanwhile. It comes back with its journal, and so
-// the lighthouse does not forget, unless it is to.
+// recover restarts all time-outs from now: the coordinator was down, and has
+// missed heartbeats and requests. It comes back with its journal, so the
+// lighthouse does not forget, unless the inject makes it.
 func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 	m.scheduleCheck(now)
 	m.hasWake = false
@@ -456,10 +458,10 @@ func (m *Machine) recover(now policy.Time, e policy.Recovered) {
 	}
 }
 
-// forget begins with a lighthouse that knows nobody until it hears from them, and
-// whose ids count from 1. The requests that waited when the one before died are
-// lost: a manager repeats its own as often as it may, in equal parts of its
-// time-out, and waits for that if none of them comes late enough.
+// forget begins with a lighthouse that knows no replica until it hears from it,
+// and whose ids count from 1. Requests that were waiting when the lighthouse
+// died are lost. A manager repeats its own as often as it may, in equal parts
+// of its time-out. If no repeat comes late enough, it waits for the time-out.
 func (m *Machine) forget(now, died policy.Time) {
 	if err := m.newHouses(); err != nil {
 		panic(err) // the same configuration as at first
@@ -475,15 +477,15 @@ func (m *Machine) forget(now, died policy.Time) {
 	}
 }
 
-// group is a process group as a member has configured it. It does so when the
-// quorum has another id, and knows nothing else of the quorum.
+// group is a process group as a member has configured it. It configures one
+// when the quorum's id changes, and uses nothing else of the quorum.
 type group struct {
 	id      int64
 	members []string // replica ids
 }
 
-// stale returns a participant whose process group is not the quorum's, though its
-// id is, or nil, when all others have configured theirs.
+// stale returns a participant that has another process group than the quorum's,
+// though with the same id, or nil. All others have configured the quorum's.
 func (r *attempt) stale() (of *member) {
 	var with []string
 	for _, w := range r.participants {

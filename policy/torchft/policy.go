@@ -1,6 +1,7 @@
-// Package torchft is torchft's protocol as a policy: a lighthouse says who takes
-// part in each outer step (package quorum), a step counts if all of them end its
-// reduction, and nobody is out for good. To import it is to register it.
+// Package torchft is torchft's protocol as a policy: a lighthouse decides which
+// groups take part in each outer step (package testbed/torchft). A step counts
+// if all of them end its reduction. No worker is excluded for good. Importing
+// the package registers the policy.
 package torchft
 
 import (
@@ -12,8 +13,8 @@ func init() {
 	policy.Register("torchft", "torchft's protocol: a quorum for every outer step, which counts if all in it succeed", &Policy{MinReplicas: 1})
 }
 
-// Policy are the parameters, of the lighthouse and of the managers. Times are in
-// microseconds; one that is 0 is to the heartbeat timeout as torchft's is.
+// Policy has the parameters of the lighthouse and of the managers. Times are in
+// microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 type Policy struct {
 	// Workers, or replica groups, that a quorum needs, and an outer step to count. Only
 	// more than half of them guarantee that there is one quorum at a time.
@@ -43,9 +44,9 @@ type Policy struct {
 	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
 }
 
-// What torchft's times are to its heartbeat timeout of 5 s: 10 s of join timeout
-// in the command of its README, and 60 s each of quorum timeout and timeout, the
-// manager's defaults (torchft/manager.py).
+// torchft's times as multiples of its heartbeat timeout of 5 s: 10 s of join
+// timeout in the command of its README, and 60 s each of quorum timeout and
+// timeout, the manager's defaults (torchft/manager.py).
 const (
 	joinTimeouts   = 2
 	quorumTimeouts = 12
@@ -85,14 +86,14 @@ func (p Policy) resolved(cfg policy.Config) Policy {
 		}
 	}
 	or(&p.HeartbeatTimeout, cfg.HeartbeatPeriod*policy.Time(cfg.HeartbeatMissThreshold))
-	p.HeartbeatTimeout = max(p.HeartbeatTimeout, 2*cfg.HeartbeatPeriod) // they are heard at checks, once in a period
+	p.HeartbeatTimeout = max(p.HeartbeatTimeout, 2*cfg.HeartbeatPeriod) // heartbeats are heard at checks, once in a period
 	or(&p.JoinTimeout, joinTimeouts*p.HeartbeatTimeout)
 	or(&p.QuorumTimeout, quorumTimeouts*p.HeartbeatTimeout)
 	or(&p.Timeout, timeouts*p.HeartbeatTimeout)
 	return p
 }
 
-// Its machine decides on everything, and asks none of these.
+// The policy's machine decides everything, and calls none of these.
 
 func (*Policy) Deadline(*policy.Round) *policy.Deadline                   { return nil }
 func (*Policy) Enough(*policy.Round) (needed int, enough bool)            { return 0, false }

@@ -16,11 +16,11 @@ import (
 	"testbed/torchft/port"
 )
 
-// MaxShown is how many replicas a list of the page has at most: a browser
-// draws it anew every second.
+// MaxShown is the largest number of replicas in a list of the page: a browser
+// redraws it every second.
 const MaxShown = 200
 
-// View is what the page shows. Ages are as of when the view was made.
+// View is the content of the page. Ages are as of the making of the view.
 type View struct {
 	Next string // what would decide on a quorum now
 
@@ -58,7 +58,7 @@ type Heartbeat struct {
 	Asking    bool // it waits for a quorum
 }
 
-// Change is a quorum id: what was new with it, and how many quorums had it.
+// Change is a quorum id: its changes, and the number of quorums with it.
 type Change struct {
 	QuorumID     int64
 	First, Last  time.Time
@@ -66,13 +66,13 @@ type Change struct {
 	Participants int
 	Why          string
 	Came, Gone   Names
-	Failed       Names // to commit: the id changed for them
+	Failed       Names // to commit: the reason for the new id
 }
 
-// Names are replica ids, of which a few are kept.
+// Names are replica ids, a few of which are kept.
 type Names struct {
 	First []string
-	More  int // that are not in First
+	More  int // number of ids not in First
 }
 
 // Dashboard serves the page.
@@ -104,7 +104,8 @@ var fragment = template.Must(template.New("status").Funcs(template.FuncMap{
 	"more":  func(all, shown int) int { return all - shown },
 }).Parse(statusText))
 
-// policy lets a browser run the page's own script and style, and ask this server.
+// policy allows a browser to run the page's own script and style, and to call
+// this server.
 var contentPolicy = "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
 	"; script-src '" + digest(script) + "'; style-src '" + digest(style) + "'"
 
@@ -113,8 +114,8 @@ func digest(s string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Handler answers / (the page), /status (the part of it that lives, as HTML) and
-// POST /replica/{id}/kill, at the paths that torchft's has.
+// Handler answers / (the page), /status (its changing part, as HTML) and POST
+// /replica/{id}/kill, at the paths of torchft's dashboard.
 func (d *Dashboard) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -149,8 +150,8 @@ func (d *Dashboard) write(w http.ResponseWriter, t *template.Template, data any)
 	_, _ = w.Write(b.Bytes())
 }
 
-// ownHost has a server on loopback answer to names of this machine only: a page
-// of somebody else's, whose name has been made to mean 127.0.0.1, is not ours.
+// ownHost makes a server on loopback answer to names of this machine only. A
+// foreign page whose name has been made to resolve to 127.0.0.1 is refused.
 func (d *Dashboard) ownHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -178,7 +179,7 @@ func (d *Dashboard) kill(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintln(w, "killed")
 }
 
-// age is a duration as a person reads it.
+// age writes a duration for a person.
 func age(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:

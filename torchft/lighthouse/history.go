@@ -8,13 +8,13 @@ import (
 	"testbed/torchft"
 )
 
-// maxHistory is how many changes of the quorum the dashboard shows.
+// maxHistory is the number of quorum changes that the dashboard shows.
 const maxHistory = 100
 
-// history is the latest quorum ids with what changed, the oldest first.
+// history is the latest quorum ids with their changes, the oldest first.
 type history []Change
 
-// add notes a quorum. One of the same id as the one before only counts.
+// add notes a quorum. A quorum with the last id only raises its count.
 func (h *history) add(at time.Time, i *torchft.Issue, before torchft.Quorum) {
 	if n := len(*h); n > 0 && (*h)[n-1].QuorumID == i.Quorum.ID {
 		last := &(*h)[n-1]
@@ -23,7 +23,7 @@ func (h *history) add(at time.Time, i *torchft.Issue, before torchft.Quorum) {
 		return
 	}
 	c := Change{QuorumID: i.Quorum.ID, First: at, Last: at, Quorums: 1, Participants: len(i.Quorum.Participants), Why: string(i.Rule)}
-	if i.MinReplicas > 0 { // else it is of the journal
+	if i.MinReplicas > 0 { // otherwise it is from the journal
 		c.Why = i.Reason.String()
 	}
 	missing(&c.Came, i.Quorum.Participants, before.Participants)
@@ -39,7 +39,8 @@ func (h *history) add(at time.Time, i *torchft.Issue, before torchft.Quorum) {
 	}
 }
 
-// missing notes those that are not among the others. Both are ordered by id.
+// missing notes the members that are not among the others. Both lists are
+// ordered by id.
 func missing(n *Names, members, others []torchft.Member) {
 	for _, m := range members {
 		_, found := slices.BinarySearchFunc(others, m.ReplicaID, func(o torchft.Member, id string) int { return strings.Compare(o.ReplicaID, id) })
@@ -49,8 +50,8 @@ func missing(n *Names, members, others []torchft.Member) {
 	}
 }
 
-// note keeps the first names, and of long ones their beginning: a history is
-// small, whatever replicas call themselves.
+// note keeps the first names, and only the beginning of long ones: so a history
+// is small, whatever replicas call themselves.
 func note(n *Names, id string) {
 	const names, bytes = 20, 100
 	if len(n.First) == names {

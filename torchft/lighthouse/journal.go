@@ -14,13 +14,13 @@ import (
 	"testbed/torchft/internal/wire"
 )
 
-// maxJournal is the size in bytes at which a journal is begun anew with its last
+// maxJournal is the size in bytes at which a journal is replaced by its last
 // line: some hundred quorums of a thousand groups.
 const maxJournal = 64 << 20
 
 // entry is a line of the journal: a quorum with an id of its own. Quorums that
-// repeat the id of the one before are not kept, because they change nothing of
-// what the lighthouse decides next.
+// repeat the last id are not kept, because they do not change the lighthouse's
+// next decisions.
 type entry struct {
 	Issued       time.Time            `json:"issued"`
 	Rule         torchft.Rule         `json:"rule"`
@@ -42,18 +42,18 @@ func (e *entry) quorum() torchft.Quorum {
 	return (&wire.Quorum{QuorumId: e.QuorumID, Participants: e.Participants}).Core()
 }
 
-// journal is where a lighthouse keeps its last quorum: a file of JSON lines, of
-// which the last counts. A nil journal keeps nothing.
+// journal stores a lighthouse's last quorum: a file of JSON lines, of which the
+// last counts. A nil journal stores nothing.
 type journal struct {
 	name string
 	file *os.File
 	size int64
-	lock *os.File // held until the lighthouse ends; nil where there is none
+	lock *os.File // held until the lighthouse ends; nil without a journal
 }
 
-// openJournal returns the journal of that name and its last entry, nil if there
-// is none. A line that was being written when the lighthouse died was answered
-// to nobody, and is dropped.
+// openJournal opens the journal of that name and returns it with its last
+// entry, nil if there is none. An incomplete last line is dropped: the
+// lighthouse died while writing it, before any answer.
 func openJournal(name string) (*journal, *entry, error) {
 	if name == "" {
 		return nil, nil, nil
@@ -77,7 +77,7 @@ func readJournal(name string) (*journal, *entry, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("reading the journal: %w", err)
 	}
-	// A machine that stopped may have left zeros where the end was to be written.
+	// A machine that stopped may have left zeros at the end of the file.
 	line, last, err := lastEntry(bytes.TrimRight(data, "\x00"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the journal %s: %w", name, err)
@@ -89,7 +89,7 @@ func readJournal(name string) (*journal, *entry, error) {
 	return j, last, nil
 }
 
-// lastEntry returns the last whole line of a journal, and what it says.
+// lastEntry returns the last whole line of a journal, and its content.
 func lastEntry(data []byte) (line []byte, last *entry, err error) {
 	for n := 1; len(data) > 0; n++ {
 		length := bytes.IndexByte(data, '\n') + 1
@@ -112,8 +112,8 @@ func lastEntry(data []byte) (line []byte, last *entry, err error) {
 	return line, last, nil
 }
 
-// add keeps an entry. When it returns without an error the entry outlives the
-// machine.
+// add stores an entry. When it returns without an error, the entry survives a
+// crash of the machine.
 func (j *journal) add(e *entry) error {
 	if j == nil {
 		return nil
@@ -136,8 +136,8 @@ func (j *journal) add(e *entry) error {
 	return nil
 }
 
-// replace begins the journal anew with a line. Whenever the machine stops, there
-// is the old file or the new one.
+// replace replaces the journal by a line. Whenever the machine stops, there is
+// the old file or the new one.
 func (j *journal) replace(line []byte) error {
 	j.close()
 	next := j.name + ".new"

@@ -1,5 +1,6 @@
-// Package lighthouse serves a job's quorums to torchft's clients: it turns calls
-// and time into events of quorum.Lighthouse, and what that issues into answers.
+// Package lighthouse serves a job's quorums to torchft's clients: it turns
+// calls and time into events of torchft.Lighthouse, and its actions into
+// answers.
 //
 //	calls ──► Step(event) ──► answers      one lock; no other state decides
 //	ticks ──►             ──► journal, history
@@ -23,23 +24,24 @@ import (
 	"testbed/torchft/port"
 )
 
-// Config are the parameters of a server. The zero values of what is not the
-// core's switch it off.
+// Config are the parameters of a server. Zero values switch the server's own
+// features off.
 type Config struct {
 	torchft.Config
-	Tick time.Duration // how often the lighthouse looks again; positive
-	// Journal is the file in which the last quorum outlives the lighthouse.
+	Tick time.Duration // time between two Ticks of the core; positive
+	// Journal is the file in which the last quorum survives the lighthouse.
 	Journal string
-	// KillToken is what a caller has to know to have a replica killed through the
-	// dashboard. Without one that is possible on loopback only.
+	// KillToken is the secret that allows a caller to kill a replica through the
+	// dashboard. Without a token, killing is possible on loopback only.
 	KillToken string
-	// Wide, if there is one, is told when there is work for more than one processor,
-	// as at first, and when there has been none for a second: between quorums, if not
-	// very many replicas beat. It is called with the server's lock.
+	// Wide, if it is not nil, is called with true when there is work for more than
+	// one processor, as at the start. It is called with false when there has been
+	// none for a second: between quorums, unless very many replicas send
+	// heartbeats. The server's lock is held during the call.
 	Wide func(bool)
 }
 
-// Validate says which parameter is wrong, if one is.
+// Validate reports a wrong parameter, if there is one.
 func (c *Config) Validate() error {
 	if c.Tick <= 0 {
 		return errors.New("quorum_tick must be positive")
@@ -60,10 +62,10 @@ type Server struct {
 	width   width
 	history history
 	journal *journal
-	failed  chan error // why it cannot go on
+	failed  chan error // reason why it cannot go on
 }
 
-// errEnding answers those that wait when the server ends.
+// errEnding answers waiting calls when the server ends.
 var errEnding = status.Error(codes.Unavailable, "the lighthouse is ending")
 
 // New returns a lighthouse, which goes on from its journal if there is one.
@@ -122,7 +124,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// tick has the core look again, until something ends the server.
+// tick sends the core Ticks, until something ends the server.
 func (s *Server) tick(ctx context.Context) error {
 	t := time.NewTicker(s.cfg.Tick)
 	defer t.Stop()
@@ -141,13 +143,13 @@ func (s *Server) tick(ctx context.Context) error {
 	}
 }
 
-// clock returns a clock that begins now.
+// clock returns a clock that starts now.
 func clock() func() policy.Time {
 	begun := time.Now()
 	return func() policy.Time { return policy.Time(time.Since(begun).Microseconds()) }
 }
 
-// step gives the core an event and carries out what follows, with the lock held.
+// step gives the core an event and carries out its actions, with the lock held.
 // It returns why the event was refused, if it was.
 func (s *Server) step(e torchft.Event) (refused error) {
 	before, _ := s.core.Last()
@@ -169,12 +171,12 @@ func refusal(r *torchft.Refuse) error {
 	return status.Errorf(codes.ResourceExhausted, "replica %.100q is not admitted: %v", r.ReplicaID, r.Reason)
 }
 
-// issue keeps a quorum and answers all that wait for it with the same bytes.
+// issue stores a quorum and answers all waiting calls with the same bytes.
 func (s *Server) issue(i *torchft.Issue, before torchft.Quorum) {
 	now := time.Now()
 	if i.Quorum.ID != before.ID {
 		if err := s.journal.add(newEntry(now, i)); err != nil {
-			// Whoever waits goes on waiting: a quorum that could be forgotten is none.
+			// The callers keep waiting: a quorum that may be forgotten does not count.
 			select {
 			case s.failed <- err:
 			default:
@@ -186,7 +188,7 @@ func (s *Server) issue(i *torchft.Issue, before torchft.Quorum) {
 	s.history.add(now, i, before)
 	answer, err := wire.Encode(&wire.LighthouseQuorumResponse{Quorum: wire.NewQuorum(&i.Quorum, now)})
 	if err != nil {
-		return // a string is no UTF-8: no decoder lets one in
+		return // a string is not UTF-8: no decoder accepts one
 	}
 	for _, m := range i.Quorum.Participants {
 		s.waiting.Answer(m.ReplicaID, answer)

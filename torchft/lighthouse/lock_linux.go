@@ -8,8 +8,8 @@ import (
 	"testbed/internal/filelock"
 )
 
-// lock makes sure that no other lighthouse has a journal, until the file is closed. Where
-// the file system knows no locks it does without.
+// lock prevents any other lighthouse from opening a journal, until the file is
+// closed. On file systems without locks it does nothing.
 func lock(name string) (*os.File, error) {
 	file, err := os.OpenFile(name+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"testbed/torchft/manager"
 )
 
-// view is what the dashboard shows now.
+// view is the present content of the dashboard.
 func (s *Server) view() View {
 	s.mu.Lock()
 	now := s.clock()
@@ -30,7 +30,7 @@ func (s *Server) view() View {
 		beats[r.ReplicaID] = b
 		v.Heartbeats = append(v.Heartbeats, b)
 	}
-	// Those of which there is something to tell come first where not all are shown.
+	// If not all are shown, replicas with something to report come first.
 	if len(v.Heartbeats) > MaxShown {
 		slices.SortStableFunc(v.Heartbeats, func(a, b Heartbeat) int { return int(b.Age - a.Age) })
 		v.Heartbeats = v.Heartbeats[:MaxShown]

@@ -3,22 +3,23 @@ package lighthouse
 import "time"
 
 const (
-	// calm is how long there has to be work for one processor alone.
+	// calm is the time for which work must fit one processor before the server
+	// narrows.
 	calm = time.Second
-	// beatsOfOne is how many heartbeats a second one processor takes with ease: they
-	// cost it about 40 µs each.
+	// beatsOfOne is the number of heartbeats per second that one processor handles
+	// with ease: each costs about 40 µs.
 	beatsOfOne = 15_000
 )
 
-// width is whether a server has work for more than one processor.
+// width reports whether a server has work for more than one processor.
 type width struct {
 	wide   bool
-	needed time.Time // for the last time
-	looked time.Time // whether it is
+	needed time.Time // when it last needed more than one
+	looked time.Time // when this was last checked
 	beats  int       // since then
 }
 
-// widen tells whoever wants to know. The caller holds the lock.
+// widen calls Wide. The caller holds the lock.
 func (s *Server) widen(wide bool) {
 	if s.cfg.Wide != nil && wide != s.width.wide {
 		s.width.wide = wide
@@ -26,8 +27,8 @@ func (s *Server) widen(wide bool) {
 	}
 }
 
-// look finds out at a tick. One that comes late says that processors are scarce, and
-// whoever has more threads gets more of them.
+// look checks the width at a tick. A late tick means that processors are
+// scarce. A process with more threads gets more of them.
 func (s *Server) look() {
 	w := &s.width
 	since := time.Since(w.looked)

@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// Options say what a benchmark of a lighthouse measures.
+// Options determine what a benchmark of a lighthouse measures.
 type Options struct {
-	Against  string // the address of the lighthouse; empty: one of ours is started for it
+	Against  string // the address of the lighthouse; empty: one of ours is started
 	Groups   int
 	Rounds   int           // of quorums
 	Interval time.Duration // between the heartbeats of a group
 	Beating  time.Duration // how long heartbeats are sent
 }
 
-// Benchmark is what a lighthouse takes.
+// Benchmark is the capacity of a lighthouse.
 type Benchmark struct {
 	Against    string      `json:"against,omitempty"`
 	Groups     int         `json:"groups"`
 	Quorums    *Quorums    `json:"quorums"`
 	Heartbeats *Heartbeats `json:"heartbeats"`
 	// Of a lighthouse that was started for this: cores that heartbeats kept busy,
-	// heartbeats that a core would take, and the most memory at any time.
+	// heartbeats that a core could handle, and peak memory.
 	Cores          float64 `json:"heartbeat_cores,omitempty"`
 	PerCoreSecond  float64 `json:"heartbeats_per_core_second,omitempty"`
 	MaxRSSMegabyte float64 `json:"max_rss_mb,omitempty"`
 }
 
-// Measure measures quorums and then heartbeats. It starts a lighthouse for each, so
-// that the account of its time is of that part alone.
+// Measure measures quorums and then heartbeats. It starts a lighthouse for
+// each, so that each part's processor time is counted alone.
 func Measure(ctx context.Context, o Options) (*Benchmark, error) {
 	b := &Benchmark{Against: o.Against, Groups: o.Groups}
 	err := b.on(ctx, func(l *Load) (err error) {
@@ -62,8 +62,8 @@ func Measure(ctx context.Context, o Options) (*Benchmark, error) {
 	return b, nil
 }
 
-// on measures a lighthouse. ended takes the state of its process if it was started for
-// that.
+// on measures a lighthouse. ended is called with the state of its process if it
+// was started for the measurement.
 func (b *Benchmark) on(ctx context.Context, measure func(*Load) error, ended func(*os.ProcessState)) error {
 	address, end := b.Against, func() (*os.ProcessState, error) { return nil, nil }
 	if address == "" {
@@ -89,7 +89,8 @@ func (b *Benchmark) on(ctx context.Context, measure func(*Load) error, ended fun
 	return nil
 }
 
-// startLighthouse starts one in a process of its own, which is this program.
+// startLighthouse starts a lighthouse in a process of its own, which is this
+// program.
 func startLighthouse(groups int) (address string, end func() (*os.ProcessState, error), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -105,7 +106,7 @@ func startLighthouse(groups int) (address string, end func() (*os.ProcessState, 
 		return "", nil, err
 	}
 	end = func() (*os.ProcessState, error) {
-		if cmd.Process.Signal(syscall.SIGTERM) != nil { // where there are no signals
+		if cmd.Process.Signal(syscall.SIGTERM) != nil { // on systems without signals
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			return cmd.ProcessState, nil

@@ -1,5 +1,5 @@
 // Package load puts the load of a job's managers on a lighthouse, ours or
-// another, and measures how it stands that.
+// another, and measures its response.
 package load
 
 import (
@@ -54,7 +54,7 @@ func (l *Load) Close() {
 	}
 }
 
-// each does something for every group at once.
+// each calls f for every group at once.
 func (l *Load) each(f func(group int) error) []error {
 	errs := make([]error, len(l.conns))
 	var all sync.WaitGroup
@@ -65,21 +65,21 @@ func (l *Load) each(f func(group int) error) []error {
 	return errs
 }
 
-// Quorums is how long quorums took.
+// Quorums is the durations of quorums.
 type Quorums struct {
 	Rounds      int     `json:"rounds"`
-	P50ms       float64 `json:"p50_ms"` // from when all begin to ask to an answer
+	P50ms       float64 `json:"p50_ms"` // from the beginning of all requests to an answer
 	P99ms       float64 `json:"p99_ms"`
 	AnswerBytes int     `json:"answer_bytes"`
-	// PlainMs is how long as many bytes take from one process to as many plain
-	// TCP connections, all at once: nothing over TCP is faster here.
+	// PlainMs is the time of as many bytes from one process to as many plain TCP
+	// connections, all at once: the lower bound for anything over TCP here.
 	PlainMs float64 `json:"plain_tcp_ms"`
 	Ratio   float64 `json:"p99_to_plain_tcp"`
 }
 
-// Quorums has all groups ask so many times, all of them for every quorum. The
-// lighthouse has to need as many replicas as there are groups, and have no
-// others.
+// Quorums makes all groups ask, all of them for every quorum, for so many
+// rounds. The lighthouse must need as many replicas as there are groups, and
+// have no others.
 func (l *Load) Quorums(ctx context.Context, rounds int) (*Quorums, error) {
 	var took []float64
 	var size atomic.Int64
@@ -116,8 +116,8 @@ func (l *Load) Quorums(ctx context.Context, rounds int) (*Quorums, error) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// counter is a message of which only the length is wanted: whoever measures a
-// lighthouse has no time to decode a thousand answers.
+// counter is a message of which only the length is counted: a benchmark has no
+// time to decode a thousand answers.
 type counter struct{ bytes int }
 
 type countingCodec struct{ wire.Codec }
@@ -175,15 +175,15 @@ func plainTCP(connections, bytes int) (time.Duration, error) {
 	return time.Since(begin), errors.Join(errs...)
 }
 
-// Heartbeats is what a lighthouse took in.
+// Heartbeats is a lighthouse's handling of heartbeats.
 type Heartbeats struct {
 	Sent      int     `json:"sent"`
 	PerSecond float64 `json:"per_second"`
 	P99ms     float64 `json:"p99_ms"` // from sending one to its answer
 }
 
-// Heartbeats has every group send one each interval, for so long, not all at the
-// same moment.
+// Heartbeats makes every group send a heartbeat each interval, for so long, at
+// different moments.
 func (l *Load) Heartbeats(ctx context.Context, interval, long time.Duration) (*Heartbeats, error) {
 	begin := time.Now()
 	took := make([][]float64, len(l.conns))

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// maxRSS is the most memory that a process had, in megabytes; 0: not known.
+// maxRSS is the peak memory of a process in megabytes; 0: unknown.
 func maxRSS(s *os.ProcessState) float64 {
 	if r, ok := s.SysUsage().(*syscall.Rusage); ok {
 		return float64(r.Maxrss) * 1024 / 1e6

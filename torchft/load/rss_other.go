@@ -4,5 +4,5 @@ package load
 
 import "os"
 
-// maxRSS is the most memory that a process had, in megabytes; 0: not known.
+// maxRSS is the peak memory of a process in megabytes; 0: unknown.
 func maxRSS(*os.ProcessState) float64 { return 0 }

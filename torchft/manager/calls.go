@@ -45,12 +45,11 @@ func (s *Server) kill(ctx context.Context, right port.KillRight, r *wire.KillReq
 	return nil, errEnding
 }
 
-// killTimeout is how long the connection to a manager that is to be killed may
-// take.
+// killTimeout limits the connection to a manager that is to be killed.
 const killTimeout = 10 * time.Second
 
-// Kill ends the process of the manager at an address. A manager that is killed
-// does not answer: that the connection ends is what shows it.
+// Kill ends the process of the manager at an address. A killed manager does not
+// answer: the end of the connection shows that it worked.
 func Kill(ctx context.Context, address, why, token string) error {
 	conn, err := port.Dial(address)
 	if err != nil {

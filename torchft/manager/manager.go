@@ -1,6 +1,6 @@
-// Package manager serves the ranks of a replica group: it turns their calls, and
-// the lighthouse's answers, into events of quorum.Manager, and carries out what
-// that decides.
+// Package manager serves the ranks of a replica group: it turns their calls,
+// and the lighthouse's answers, into events of torchft.Manager, and carries out
+// its actions.
 //
 //	ranks ──Quorum, ShouldCommit──► quorum.Manager ──Ask──► lighthouse
 //	                  heartbeats ───────────────────────►
@@ -29,22 +29,23 @@ import (
 // does.
 const heartbeatTimeout = 5 * time.Second
 
-// Config are the parameters of a server. All are needed but KillToken and Log.
+// Config are the parameters of a server. All except KillToken and Log are
+// required.
 type Config struct {
 	torchft.ManagerConfig
 	Lighthouse        string // its address, such as http://host:29510
 	HeartbeatInterval time.Duration
 	ConnectTimeout    time.Duration // of a connection to the lighthouse
-	// KillToken is what a caller has to know to end the process. Without one that
-	// is possible on loopback only.
+	// KillToken is the secret that allows a caller to end the process. Without a
+	// token, that is possible on loopback only.
 	KillToken string
 	// Exit ends the process, for the reason that a caller of Kill gave.
 	Exit func(why string)
-	// Log takes lines about what nobody is answered.
+	// Log receives lines about events that no caller is answered about.
 	Log func(line string)
 }
 
-// Validate says which parameter is wrong, if one is.
+// Validate reports a wrong parameter, if there is one.
 func (c *Config) Validate() error {
 	switch {
 	case c.HeartbeatInterval <= 0:
@@ -60,7 +61,7 @@ func (c *Config) Validate() error {
 type Server struct {
 	cfg        Config
 	begun      time.Time        // time 0 of the core
-	heartbeats *grpc.ClientConn // of the heartbeats, which no quorum holds up
+	heartbeats *grpc.ClientConn // for heartbeats, so that no quorum holds them up
 
 	mu      sync.Mutex
 	core    *torchft.Manager
@@ -71,13 +72,13 @@ type Server struct {
 	ctx     context.Context           // of Serve
 }
 
-// answer is to a call of a rank.
+// answer is the answer to a call of a rank.
 type answer struct {
 	results *wire.ManagerQuorumResponse
 	err     error
 }
 
-// errEnding answers those that wait when the server ends.
+// errEnding answers waiting calls when the server ends.
 var errEnding = status.Error(codes.Unavailable, "the manager is ending")
 
 // New returns a manager that is connected to its lighthouse.
@@ -139,12 +140,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	))
 }
 
-// beat tells the lighthouse that the group lives.
+// beat sends the lighthouse the group's heartbeats.
 func (s *Server) beat(ctx context.Context) {
 	request := &wire.LighthouseHeartbeatRequest{ReplicaId: s.cfg.ReplicaID}
 	for {
 		call, cancel := context.WithTimeout(ctx, heartbeatTimeout)
-		// The connection comes back by itself; one heartbeat is like another.
+		// The connection comes back by itself. A lost heartbeat does not matter.
 		_ = s.heartbeats.Invoke(call, wire.Heartbeat, request, &wire.LighthouseHeartbeatResponse{})
 		cancel()
 		select {
@@ -157,7 +158,7 @@ func (s *Server) beat(ctx context.Context) {
 
 func (s *Server) now() policy.Time { return policy.Time(time.Since(s.begun).Microseconds()) }
 
-// step gives the core an event and carries out what follows, with the lock held.
+// step gives the core an event and carries out its actions, with the lock held.
 // It returns why the event was refused, if it was.
 func (s *Server) step(e torchft.ManagerEvent) (refused error) {
 	for _, a := range s.core.Step(s.now(), e) {
@@ -206,7 +207,7 @@ func (s *Server) quorum(ctx context.Context, r *wire.ManagerQuorumRequest) (any,
 	return a.results, a.err
 }
 
-// ask calls the lighthouse when it is time, and tells the core what came of it.
+// ask calls the lighthouse when it is time, and reports the result to the core.
 func (s *Server) ask(a *torchft.Ask) {
 	select {
 	case <-s.ctx.Done():

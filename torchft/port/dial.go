@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Dial returns a connection to an address such as http://host:29510, which is
-// made when it is first used. It comes back by itself, after pauses like
-// torchft's: 100 ms, each 1.5 times the one before, 10 s at most.
+// Dial returns a connection to an address such as http://host:29510. It is
+// established at its first use. It is re-established by itself, after pauses
+// like torchft's: 100 ms, each 1.5 times the one before, 10 s at most.
 func Dial(address string) (*grpc.ClientConn, error) {
 	target, err := HostPort(address)
 	if err != nil {
@@ -30,13 +30,14 @@ func Dial(address string) (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 10 * time.Second},
 			MinConnectTimeout: time.Second,
 		}),
-		// As torchft's clients have it: a quorum of a thousand comes in one go.
+		// As in torchft's clients: a quorum of a thousand groups arrives in one go.
 		grpc.WithInitialWindowSize(2<<20), grpc.WithInitialConnWindowSize(5<<20), grpc.WithReadBufferSize(128<<10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
 }
 
-// maxAnswer is above a quorum of quorum.MaxReplicas members of maxMember bytes.
+// maxAnswer is above the size of a quorum of torchft.MaxReplicas members of
+// maxMember bytes.
 const maxAnswer = 128 << 20
 
 // HostPort returns host and port of an address such as http://host:29510 or
@@ -60,14 +61,14 @@ func HostPort(address string) (string, error) {
 	return target, nil
 }
 
-// Loopback reports whether only programs of this machine reach a listener.
+// Loopback reports whether only programs of this machine can reach a listener.
 func Loopback(l net.Listener) bool {
 	tcp, ok := l.Addr().(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Ready waits until a connection is made. Its error says what is wrong with the
-// address.
+// Ready waits until a connection is established. Its error says what is wrong
+// with the address.
 func Ready(ctx context.Context, c *grpc.ClientConn) error {
 	for {
 		c.Connect()

@@ -18,8 +18,8 @@ type request[Message any] interface {
 }
 
 // Method is a unary method of a service by its name. What f returns is a
-// proto.Message or wire.Encoded. A call whose time is over is answered as
-// torchft answers it: CANCELLED, "Timeout expired".
+// proto.Message or wire.Encoded. A call that times out is answered as torchft
+// answers it: CANCELLED, "Timeout expired".
 func Method[Message any, Request request[Message]](name string, f func(context.Context, Request) (any, error)) grpc.MethodDesc {
 	return method(name, func(ctx context.Context, r Request) (any, error) {
 		ctx, cancel := early(ctx)
@@ -35,8 +35,8 @@ func Method[Message any, Request request[Message]](name string, f func(context.C
 	})
 }
 
-// Prompt is a Method whose calls wait for nobody, so that no time of theirs can be
-// over and none is watched.
+// Prompt is a Method whose calls never wait, so that none can time out and none
+// is watched.
 func Prompt[Message any, Request request[Message]](name string, f func(Request) (any, error)) grpc.MethodDesc {
 	return method(name, func(_ context.Context, r Request) (any, error) { return f(r) })
 }
@@ -56,9 +56,9 @@ func Service(name string, methods ...grpc.MethodDesc) *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Methods: methods}
 }
 
-// early moves a call's deadline forward by a tenth of what is left, 10 ms at
-// most: at the deadline itself grpc-go resets the stream, and no status reaches
-// the caller any more.
+// early moves a call's deadline forward by a tenth of the remaining time, 10 ms
+// at most. At the deadline itself grpc-go resets the stream, and no status
+// reaches the caller any more.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

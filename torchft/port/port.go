@@ -1,6 +1,7 @@
-// Package port is a TCP port on which torchft's programs speak gRPC and HTTP/1.1,
-// and the way to call one. It has limits on whatever a caller could make it
-// keep: connections, calls at once, bytes of a message, time to say something.
+// Package port is a TCP port on which torchft's programs speak gRPC and
+// HTTP/1.1, and the way to call one. It limits everything that a caller could
+// make it keep: connections, simultaneous calls, bytes of a message, and the
+// time until the first bytes.
 package port
 
 import (
@@ -25,30 +26,32 @@ import (
 )
 
 const (
-	// maxCalls is how many calls may be under way: one for each replica that a
-	// lighthouse remembers, and as many of those that gave up or beat.
+	// maxCalls is the limit of calls under way: one for each replica that a
+	// lighthouse remembers, and as many heartbeats and abandoned calls.
 	maxCalls = 2 * torchft.MaxReplicas
 	// maxConnections: a manager has one for its calls and one for its heartbeats.
 	maxConnections = 3 * torchft.MaxReplicas
-	// maxMessage is what the largest member that a lighthouse takes needs, and
-	// more, so that one slightly too large is refused by name.
+	// maxMessage is more than the largest member that a lighthouse accepts, so
+	// that a slightly larger one is refused with a clear error.
 	maxMessage = 4 * torchft.MaxMemberBytes
 	maxHeader  = 16 << 10
-	// workers are goroutines for calls. Further calls have one of their own.
+	// workers is the number of goroutines for calls. Further calls have one of
+	// their own.
 	workers = 8
 
-	// A connection that does not say within helloTimeout what it speaks is closed.
+	// A connection that does not show its protocol within helloTimeout is closed.
 	helloTimeout = 10 * time.Second
 	// Connections are probed as torchft does, idle or not.
 	pingPeriod  = 60 * time.Second
 	pingTimeout = 20 * time.Second
-	// Calls under way get farewell to be answered when the port is closed.
+	// Calls under way have the time farewell to be answered when the port is
+	// closed.
 	farewell = time.Second
 )
 
 // Serve answers on a listener, which it closes, until the context is done: gRPC
-// with the services, and HTTP/1.1 with the handler. Handlers of calls that wait
-// have to end with the context of Serve, too. It leaves no goroutine behind.
+// with the services, and HTTP/1.1 with the handler. Handlers that wait must end
+// with the context of Serve, too. Serve leaves no goroutine behind.
 func Serve(ctx context.Context, l net.Listener, web http.Handler, services ...*grpc.ServiceDesc) error {
 	p := &port{open: map[net.Conn]bool{}}
 	p.grpc, p.http = newQueue(l.Addr()), newQueue(l.Addr())
@@ -89,7 +92,7 @@ type port struct {
 	calls      atomic.Int64 // under way
 
 	mu      sync.Mutex
-	open    map[net.Conn]bool // whether it has said what it speaks
+	open    map[net.Conn]bool // whether it has shown its protocol
 	sorting sync.WaitGroup
 }
 
@@ -100,18 +103,18 @@ func (p *port) newServer() *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(helloTimeout),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeader), grpc.MaxConcurrentStreams(maxCalls),
-		// A thousand connections that are idle at most times need no large buffers
-		// of their own. The answer to a thousand replicas goes out at once.
+		// A thousand mostly idle connections need no large buffers of their own. The
+		// answer to a thousand replicas goes out at once.
 		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(160<<10),
 		grpc.StaticStreamWindowSize(64<<10), grpc.StaticConnWindowSize(256<<10),
-		// Calls that need no time have goroutines whose stacks have grown already.
+		// Quick calls use goroutines whose stacks have grown already.
 		grpc.NumStreamWorkers(workers),
 		grpc.WaitForHandlers(true),
 	)
 }
 
-// limited refuses calls beyond maxCalls, before anything of them is read. What is
-// called that no service has, gRPC answers at once.
+// limited refuses calls beyond maxCalls, before it reads anything of them. gRPC
+// answers calls of unknown methods at once.
 func (p *port) limited(s *grpc.ServiceDesc) *grpc.ServiceDesc {
 	limited := *s
 	limited.Methods = slices.Clone(s.Methods)
@@ -128,8 +131,8 @@ func (p *port) limited(s *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &limited
 }
 
-// accept takes connections until the listener is closed. What passes, as having
-// no descriptor left, is waited for.
+// accept takes connections until the listener is closed. It waits for temporary
+// errors, such as a lack of descriptors, to pass.
 func (p *port) accept(ctx context.Context, l net.Listener) error {
 	for wait := time.Duration(0); ; {
 		c, err := l.Accept()
@@ -163,8 +166,8 @@ func (p *port) take(c net.Conn) {
 	p.sorting.Go(func() { p.sort(c) })
 }
 
-// sort finds out what a connection speaks: HTTP/2 begins with PRI, which is no
-// method of HTTP/1.1 (RFC 9113, section 3.4).
+// sort determines the protocol of a connection: HTTP/2 begins with PRI, which
+// is not a method of HTTP/1.1 (RFC 9113, section 3.4).
 func (p *port) sort(c net.Conn) {
 	known := &conn{Conn: c, port: p, head: make([]byte, len("PRI "))}
 	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
@@ -183,7 +186,7 @@ func (p *port) sort(c net.Conn) {
 	}
 }
 
-// closeSilent closes the connections that have not said what they speak.
+// closeSilent closes the connections that have not shown their protocol.
 func (p *port) closeSilent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +197,7 @@ func (p *port) closeSilent() {
 	}
 }
 
-// conn is a connection of which the first bytes have been read.
+// conn is a connection whose first bytes have been read.
 type conn struct {
 	net.Conn
 	port *port

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// KillRight is who may end a process through a port: whoever knows the token,
-// or, if there is none, whoever is on this machine.
+// KillRight is the right to end a process through a port: for callers that have
+// the token or, if there is none, for callers on this machine.
 type KillRight struct {
 	Token    string
 	Loopback bool // only this machine reaches the port
@@ -44,7 +44,7 @@ func (k KillRight) CheckCall(ctx context.Context) error {
 	return k.Check(strings.Join(metadata.ValueFromIncomingContext(ctx, "authorization"), ""))
 }
 
-// WithToken has a call show the token, if there is one.
+// WithToken adds the token, if there is one, to a call.
 func WithToken(ctx context.Context, token string) context.Context {
 	if token == "" {
 		return ctx

@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// Waiting are the calls that wait for an answer A of a server's core, by who calls. The
-// server's lock guards them.
+// Waiting are the calls that wait for an answer A of a server's core, by
+// caller. The server's lock guards them.
 type Waiting[K comparable, A any] struct {
 	Calls map[K][]chan A
 	lock  sync.Locker
 }
 
-// NewWaiting returns that no call waits yet.
+// NewWaiting returns a Waiting without calls.
 func NewWaiting[K comparable, A any](lock sync.Locker) Waiting[K, A] {
 	return Waiting[K, A]{map[K][]chan A{}, lock}
 }
 
-// Wait asks the core, and waits until somebody answers the caller. If the caller goes
-// before, or the server with the error ending, it withdraws what it has asked. The lock
-// is held meanwhile in ask and withdraw, and not while it waits.
+// Wait asks the core, and waits for the caller's answer. If the caller goes
+// before, or the server ends (with the error ending), Wait withdraws the
+// request. The lock is held in ask and withdraw, not during the wait.
 func (w *Waiting[K, A]) Wait(call, server context.Context, ending error, by K, ask func() error, withdraw func()) (a A, err error) {
 	c := make(chan A, 1)
 	w.lock.Lock()

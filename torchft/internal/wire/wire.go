@@ -1,6 +1,6 @@
-// Package wire is how torchft's messages are written: those of torchft.proto,
-// the quorum's types in them, and the codec by which one encoded answer serves
-// all who wait for it.
+// Package wire is the encoding of torchft's messages: those of torchft.proto,
+// their conversion to the quorum's types, and the codec with which one encoded
+// answer serves all waiting callers.
 package wire
 
 import (
@@ -29,8 +29,7 @@ const (
 	Kill               = "/" + ManagerService + "/Kill"
 )
 
-// Encoded is a message that is written as these bytes, which nobody changes any
-// more.
+// Encoded is a message in encoded form, which nobody changes any more.
 type Encoded []byte
 
 // Encode encodes a message.
@@ -40,7 +39,7 @@ func Encode(m proto.Message) (Encoded, error) { return proto.Marshal(m) }
 // thousand groups goes to a thousand callers, and is encoded once.
 type Codec struct{}
 
-// Name is that of gRPC's own codec, and so the content type's.
+// Name is the name of gRPC's own codec, and so of the content type.
 func (Codec) Name() string { return "proto" }
 
 // Marshal encodes a proto.Message or passes an Encoded on.
@@ -51,8 +50,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return encoding.GetCodecV2("proto").Marshal(v)
 }
 
-// Unmarshal decodes a proto.Message. Fields that it does not know are
-// forgotten, and so take no memory.
+// Unmarshal decodes a proto.Message. It drops unknown fields, so that they take
+// no memory.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -61,7 +60,7 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data.Materialize(), m)
 }
 
-// Core returns the member as the quorum's machines take it.
+// Core converts the member to the quorum's type.
 func (x *QuorumMember) Core() torchft.Member {
 	return torchft.Member{
 		ReplicaID: x.GetReplicaId(), Address: x.GetAddress(), StoreAddress: x.GetStoreAddress(),
@@ -70,7 +69,7 @@ func (x *QuorumMember) Core() torchft.Member {
 	}
 }
 
-// NewMember returns a member as it is written.
+// NewMember converts a member to its message.
 func NewMember(m *torchft.Member) *QuorumMember {
 	return &QuorumMember{
 		ReplicaId: m.ReplicaID, Address: m.Address, StoreAddress: m.StoreAddress,
@@ -79,7 +78,7 @@ func NewMember(m *torchft.Member) *QuorumMember {
 	}
 }
 
-// Core returns the quorum as the manager takes it.
+// Core converts the quorum to the manager's type.
 func (x *Quorum) Core() torchft.Quorum {
 	q := torchft.Quorum{ID: x.GetQuorumId(), Participants: make([]torchft.Member, 0, len(x.GetParticipants()))}
 	for _, p := range x.GetParticipants() {
@@ -88,7 +87,7 @@ func (x *Quorum) Core() torchft.Quorum {
 	return q
 }
 
-// NewQuorum returns a quorum as it is written, issued at this time.
+// NewQuorum converts a quorum, issued at this time, to its message.
 func NewQuorum(q *torchft.Quorum, created time.Time) *Quorum {
 	out := &Quorum{QuorumId: q.ID, Created: timestamppb.New(created), Participants: make([]*QuorumMember, 0, len(q.Participants))}
 	for i := range q.Participants {
@@ -97,7 +96,7 @@ func NewQuorum(q *torchft.Quorum, created time.Time) *Quorum {
 	return out
 }
 
-// NewResults returns what a quorum means for a rank as it is written.
+// NewResults converts a rank's results to their message.
 func NewResults(r *torchft.Results) *ManagerQuorumResponse {
 	out := &ManagerQuorumResponse{
 		QuorumId:                 r.QuorumID,
@@ -127,8 +126,7 @@ func wide(n *int) *int64 {
 	return &w
 }
 
-// Rank returns a group rank as the quorum's machines take it. One that no group
-// can have is -1.
+// Rank converts a group rank. An impossible rank becomes -1.
 func Rank(n int64) int {
 	if n < 0 || n > math.MaxInt32 {
 		return -1
