@@ -6,12 +6,12 @@ import (
 	"testbed/internal/errs"
 )
 
-// reject is told the name of a field and what is wrong with it.
+// reject reports the name of a field and what is wrong with it.
 type reject func(name, format string, args ...any)
 
-// apply lays what is given over the node.
+// apply sets the given properties of the node.
 func (a Access) apply(n *NodePlan) {
-	// A rate takes the place of a trace.
+	// A rate replaces a trace.
 	if a.AccessPreset != nil {
 		a.AccessPreset.apply(n)
 		n.PaceUp, n.PaceDown = 0, 0
@@ -28,7 +28,7 @@ func (a Access) apply(n *NodePlan) {
 	set(&n.AccessOneWayDelay, a.AccessOneWayDelay)
 }
 
-// apply lays what is given over the path.
+// apply sets the given properties of the path.
 func (p Path) apply(to *PathPlan) {
 	if p.PathPreset != nil {
 		to.OneWayDelay, _ = p.PathPreset.oneWayDelay() // check reports the error
@@ -54,7 +54,7 @@ func set[T any](to, v *T) {
 	}
 }
 
-// check looks at each value by itself.
+// check checks each value by itself.
 func (a Access) check(bad reject) {
 	if a.AccessPreset != nil {
 		if problem := a.AccessPreset.problem(); problem != "" {
@@ -71,7 +71,7 @@ func (a Access) check(bad reject) {
 	checkTime(bad, "access_one_way_delay", a.AccessOneWayDelay)
 }
 
-// check looks at each value by itself; PathPlan.problem looks at the whole.
+// check checks each value by itself; PathPlan.problem checks them together.
 func (p Path) check(bad reject) {
 	if p.PathPreset != nil {
 		if _, err := p.PathPreset.oneWayDelay(); err != nil {
@@ -119,7 +119,7 @@ func checkTime(bad reject, name string, d *Duration) {
 	}
 }
 
-// problem says which property makes no sense beside the others, and why.
+// problem names a property that contradicts the others, and says why.
 func (p PathPlan) problem() (name, problem string) {
 	switch {
 	case p.OneWayDelay < 0 || p.OneWayDelay > maxTime:

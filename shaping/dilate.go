@@ -8,17 +8,17 @@ import (
 	"testbed/internal/errs"
 )
 
-// minRate is the least that a dilated link carries, as the least that one may be
-// given.
+// minRate is the lowest rate of a dilated link, like the lowest rate in a
+// scenario.
 const minRate = Rate(1000)
 
 // Dilated returns the plan of a network in which everything takes x times as
 // long by the machine's clock: rates divided by x, delays, jitter and queues in
-// time multiplied. Whoever lives in it, and whose own clock is as slow, sees the
-// network as planned (Gupta et al., "To Infinity and Beyond: Time-Warped Network
-// Emulation", NSDI 2006). x is at least 1; for 1 the plan is returned itself. The
-// error is a *errs.FieldError that names nodes, where a link would be beyond what can
-// be emulated.
+// time multiplied. A program in it whose own clock is as slow sees the network
+// as planned (Gupta et al., "To Infinity and Beyond: Time-Warped Network
+// Emulation", NSDI 2006). x is at least 1; for 1 the plan itself is returned.
+// If a link cannot be emulated, the error is a *errs.FieldError that names the
+// nodes.
 func (p *Plan) Dilated(x float64) (*Plan, error) {
 	if x == 1 {
 		return p, nil

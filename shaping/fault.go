@@ -8,10 +8,10 @@ import (
 	"testbed/internal/errs"
 )
 
-// Fault is something that is wrong with a network for a while: a Partition,
-// a Cut, a Refusal, an AccessChange, a PathChange or a Paced rate. Packets of a
-// cut path vanish without a word, as in a black hole; a refused one tells its
-// sender at once.
+// Fault is a temporary fault of a network: a Partition, a Cut, a Refusal, an
+// AccessChange, a PathChange or a Paced rate. Packets of a cut path vanish
+// silently, as in a black hole. The sender of a refused packet gets an error at
+// once.
 type Fault interface {
 	lay(c *composition)
 }
@@ -24,44 +24,43 @@ type Partition struct{ Nodes []string }
 // unless it is named as well.
 type Cut struct{ Paths []Direction }
 
-// Refusal keeps the nodes of each pair from sending to each other: whoever tries
-// is told at once that the host is unreachable, as by a route that is gone.
-// It holds both ways, because a kernel that checks where packets come from
-// would not take them from a node that it has no route to. What is under way
-// when it begins arrives, unless that kernel drops it.
+// Refusal prevents the nodes of each pair from sending to each other. A sender
+// gets an error at once, that the host is unreachable, as after the loss of a
+// route. It holds both ways: a kernel that checks the source of packets would
+// not accept them from a node that it has no route to. Packets under way when
+// it begins arrive, unless that kernel drops them.
 type Refusal struct{ Pairs [][2]string }
 
-// Paced gives one direction of a node's access link the rate that a trace has
-// at the moment.
+// Paced sets one direction of a node's access link to a trace's current rate.
 type Paced struct {
 	Node string
-	Down bool // what the node receives, otherwise what it sends
-	// Now is the rate of the moment, Peak the trace's highest.
+	Down bool // the node's receiving direction, otherwise its sending one
+	// Now is the current rate, Peak the trace's highest.
 	Now, Peak Rate
 }
 
 // Direction is the way from one node to another.
 type Direction struct{ From, To string }
 
-// AccessChange gives the access link of a node other properties. What is nil
-// stays as it is.
+// AccessChange changes properties of a node's access link. Nil properties stay
+// as they are.
 type AccessChange struct {
 	Node   string
 	Access Access
 }
 
-// PathChange gives the path of an ordered pair other properties. What is nil
-// stays as it is.
+// PathChange changes properties of the path of an ordered pair. Nil properties
+// stay as they are.
 type PathChange struct {
 	From, To string
 	Path     Path
 }
 
-// Compose returns base with the active faults laid over it, one after the
-// other: where two change the same property the later one counts, and a path
-// is cut if any of them cuts it. Base stays as it is, and without faults the
-// result equals it; the two share what no fault changes. The error joins one *errs.FieldError per problem, with paths
-// such as "faults[2].from".
+// Compose returns base with the active faults applied to it, one after the
+// other. If two change the same property, the later one counts. A path is cut
+// if any fault cuts it. Base stays as it is; the result shares the unchanged
+// parts, and without faults equals it. The error joins one *errs.FieldError per
+// problem, with paths such as "faults[2].from".
 func Compose(base *Plan, active []Fault) (*Plan, error) {
 	plan := &Plan{Seed: base.Seed, Nodes: slices.Clone(base.Nodes), Paths: slices.Clone(base.Paths)}
 	c := composition{plan: plan, own: make([]bool, len(plan.Paths)), blame: make(map[[2]int]string)}
@@ -85,11 +84,11 @@ func Compose(base *Plan, active []Fault) (*Plan, error) {
 	return plan, nil
 }
 
-// composition is a plan that faults are being laid over.
+// composition is a plan to which faults are being applied.
 type composition struct {
 	plan     *Plan
-	own      []bool // which rows of Paths are no longer those of the base
-	field    string // of the fault under way
+	own      []bool // rows of Paths that are no longer the base's
+	field    string // of the present fault
 	changed  [][2]int
 	blame    map[[2]int]string // the fault that changed a path last
 	problems []error
@@ -120,7 +119,7 @@ func (c *composition) pair(name, from, to string) (i, j int, ok bool) {
 	return i, j, okFrom && okTo && i != j
 }
 
-// path is the path from i to j, to be changed.
+// path is the path from i to j, for changes.
 func (c *composition) path(i, j int) *PathPlan {
 	if !c.own[i] {
 		c.plan.Paths[i], c.own[i] = slices.Clone(c.plan.Paths[i]), true
@@ -225,7 +224,7 @@ func (f PathChange) lay(c *composition) {
 	}
 	path := c.path(i, j)
 	access := c.plan.Nodes[i].AccessOneWayDelay + c.plan.Nodes[j].AccessOneWayDelay
-	path.OneWayDelay -= access // as in the language, what is given comes without it
+	path.OneWayDelay -= access // as in the language, the given delay excludes it
 	f.Path.apply(path)
 	path.OneWayDelay += access
 	c.mark(i, j)

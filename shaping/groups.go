@@ -11,8 +11,8 @@ import (
 	"testbed/internal/errs"
 )
 
-// GroupOf is the name of the group that each of these nodes is in, or "" for
-// none. It needs a specification that NewPlan has accepted for them.
+// GroupOf returns the name of each node's group, or "" for none. NewPlan must
+// have accepted the specification for these nodes.
 func (s Spec) GroupOf(nodes []string) []string {
 	r := resolver{spec: s, index: make(map[string]int, len(nodes)), names: nodes}
 	for i, name := range nodes {
@@ -56,8 +56,8 @@ func (r *resolver) groups() map[string][]int {
 	return members
 }
 
-// Match finds those of the nodes that a term means as groups have them: a name, a
-// range such as w0-w20, or a pattern such as w*. problem says what is wrong with it.
+// Match finds the nodes that a term of a group matches: a name, a range such as
+// w0-w20, or a pattern such as w*. problem says what is wrong with the term.
 func Match(nodes []string, term string) (found []int, problem string) {
 	r := resolver{index: make(map[string]int, len(nodes)), names: nodes}
 	for i, name := range nodes {
@@ -66,9 +66,9 @@ func Match(nodes []string, term string) (found []int, problem string) {
 	return r.match(term)
 }
 
-// match finds the nodes that a term of a group means.
+// match finds the nodes that a term of a group matches.
 func (r *resolver) match(term string) (found []int, problem string) {
-	if i, ok := r.index[term]; ok { // also a name with a hyphen in it
+	if i, ok := r.index[term]; ok { // the name may contain a hyphen
 		return []int{i}, ""
 	}
 	if prefix, first, last, ok := parseRange(term); ok {
@@ -120,7 +120,7 @@ func parseIndex(s string) (int, bool) {
 	return k, err == nil && k >= 0 && strconv.Itoa(k) == s
 }
 
-// groupPaths lays the paths between groups over the plan.
+// groupPaths applies the paths between groups to the plan.
 func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 	seen := make(map[[2]string]int)
 	for k, p := range r.spec.Paths {

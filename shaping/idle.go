@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Idle returns an error for every field of the specification that is given and
-// cannot matter, because the property it refines is nowhere: a queue where no
-// rate is limited, a distribution where there is no jitter. plan is what
-// NewPlan made of the specification. What happens to links later may make such
-// a field matter: the caller knows.
+// Idle returns an error for every given field without effect, because the
+// property that it refines is absent: a queue without a limited rate, a
+// distribution without jitter. plan is the result of NewPlan for the
+// specification. Later changes of links may give such a field an effect; the
+// caller has to consider them.
 func (s Spec) Idle(plan *Plan) error {
 	r := resolver{spec: s, index: make(map[string]int, len(plan.Nodes))}
 	for i, n := range plan.Nodes {
@@ -54,7 +54,7 @@ func (s Spec) Idle(plan *Plan) error {
 			a, b = p.Between[0], p.Between[1]
 		}
 		there, back := members[a], members[b]
-		if p.Between != nil { // both ways: what one lacks the other may have
+		if p.Between != nil { // both ways: each may have what the other lacks
 			there, back = slices.Concat(there, back), slices.Concat(back, there)
 		}
 		distribution(fmt.Sprintf("paths[%d]", k), p.Path, there, back)

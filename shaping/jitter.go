@@ -9,7 +9,7 @@ import (
 // JitterDistribution is the form of the variation of a one-way delay.
 type JitterDistribution uint8
 
-// The distributions, by what the jitter of a path then means.
+// The distributions, with the meaning of a path's jitter.
 const (
 	Uniform JitterDistribution = iota // half of the width
 	Normal                            // the standard deviation
@@ -40,16 +40,16 @@ func (d JitterDistribution) String() string {
 }
 
 const (
-	// JitterScale is the value of a jitter table that stands for the jitter
-	// itself, as in netem (NETEM_DIST_SCALE).
+	// JitterScale is the value in a jitter table that means one jitter, as in
+	// netem (NETEM_DIST_SCALE).
 	JitterScale = 8192
-	// jitterSteps is the length of a table, that of the tables of tc(8).
+	// jitterSteps is the length of a table, as in the tables of tc(8).
 	jitterSteps = 4096
 )
 
-// Table returns the distribution as netem takes it: equally likely values, in
-// units of jitter ÷ JitterScale. Both backends draw from the same table. It
-// is shared and must not be changed.
+// Table returns the distribution in netem's form: equally likely values, in
+// units of jitter ÷ JitterScale. Both backends draw from the same table. It is
+// shared and must not be changed.
 func (d JitterDistribution) Table() []int16 {
 	if int(d) >= len(jitterTables) {
 		d = Uniform
@@ -75,8 +75,8 @@ func jitterTable(quantile func(p float64) float64) []int16 {
 	return table
 }
 
-// Deviation is the delay, above or below the one-way delay, that value v of a
-// table stands for where the jitter is d.
+// Deviation is the difference from the one-way delay that value v of a table
+// means, for jitter d.
 func (d Duration) Deviation(v int16) Duration { return Duration(int64(d) * int64(v) / JitterScale) }
 
 // Fastest and Slowest bound the one-way delay of packets that do not overtake.

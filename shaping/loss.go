@@ -3,10 +3,10 @@ package shaping
 import "fmt"
 
 // LossBurst is loss in bursts: the Gilbert-Elliott model (E. N. Gilbert,
-// "Capacity of a burst-noise channel", 1960; E. O. Elliott, "Estimates of
-// error rates for codes on burst-noise channels", 1963) with the parameters
-// of netem(8). The path is inside a burst or outside; every packet is first
-// lost or not, by the state, and then may change the state. The zero value
+// "Capacity of a burst-noise channel", 1960; E. O. Elliott, "Estimates of error
+// rates for codes on burst-noise channels", 1963) with the parameters of
+// netem(8). The path is inside or outside a burst. This state first determines
+// the loss of each packet. Then the packet may change the state. The zero value
 // is no loss at all.
 type LossBurst struct {
 	// The probability, per packet, that a burst begins (netem's p).
@@ -39,9 +39,10 @@ func (p PathPlan) MeanLoss() Probability {
 	return p.Loss
 }
 
-// Clumping is by how much more than independent losses the number of losses
-// varies, at the most: the state of a Gilbert-Elliott path is correlated by
-// 1 − enter − leave from packet to packet. Without bursts it is 1.
+// Clumping is the largest factor by which the variance of the number of losses
+// exceeds that of independent losses. The state of a Gilbert-Elliott path is
+// correlated by 1 − enter − leave from packet to packet. Without bursts it is
+// 1.
 func (p PathPlan) Clumping() float64 {
 	if p.LossBurst == (LossBurst{}) {
 		return 1
@@ -50,7 +51,7 @@ func (p PathPlan) Clumping() float64 {
 	return (1 + stays) / (1 - stays)
 }
 
-// check reports the problems of a burst by the field they are in.
+// check reports the problems of a burst, each by its field.
 func (b LossBurst) check(reject func(field, format string, args ...any)) {
 	for _, f := range []struct {
 		name  string
@@ -72,9 +73,9 @@ func (b LossBurst) check(reject func(field, format string, args ...any)) {
 	}
 }
 
-// problem says why p is no probability, or nothing.
+// problem says why p is not a probability; it is empty if p is one.
 func (p Probability) problem() string {
-	if p >= 0 && p <= 1 { // NaN is neither
+	if p >= 0 && p <= 1 { // NaN fails both
 		return ""
 	}
 	return fmt.Sprintf("%v is not a probability; write 0%% to 100%%", float64(p))

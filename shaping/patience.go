@@ -2,16 +2,17 @@ package shaping
 
 import "time"
 
-// How long nothing may come of a healthy exchange: as many round trips as QUIC needs for
-// several losses in a row, and as many full queues as may form one after the other.
+// Allowances for the stall of a healthy exchange: as many round trips as QUIC
+// needs for several losses in a row, and as many full queues as may form one
+// after the other.
 const (
 	patientTrips  = 8
 	patientQueues = 4
 )
 
-// Patience is how long a healthy exchange between any two nodes may stall: several
-// of the slowest round trips, of which each may find all queues full. It is real time,
-// and zero where nothing is delayed or limited.
+// Patience is how long a healthy exchange between any two nodes may stall:
+// several of the slowest round trips, each with full queues all the way. It is
+// real time, and zero if nothing is delayed or limited.
 func (p *Plan) Patience() (longest time.Duration) {
 	for i := range p.Nodes {
 		for j := range i {

@@ -11,20 +11,19 @@ import (
 // Plan is the whole network to install, with every value resolved: plain
 // data, the same on every machine.
 type Plan struct {
-	// Seed fixes the pattern of everything random on every path.
+	// Seed determines the pattern of everything random on every path.
 	Seed  uint64     `json:"seed"`
 	Nodes []NodePlan `json:"nodes"`
 	// Paths[i][j] is the path from Nodes[i] to Nodes[j]; Paths[i][i] is zero.
 	Paths [][]PathPlan `json:"paths"`
-	// TCP is the congestion control of TCP connections in the nodes, as the
-	// kernel names it; empty: DefaultTCP, or what the kernel takes where it lets
-	// nobody choose.
+	// TCP is the congestion control of TCP connections in the nodes, by its name
+	// in the kernel. Empty: DefaultTCP, or the kernel's default if nodes cannot
+	// choose.
 	TCP string `json:"tcp,omitempty"`
 }
 
-// DefaultTCP is on every kernel, and what QUIC does in quic-go, too. Others may
-// need what nodes lack: bbr sets a timer for every frame, because single frames
-// leave a node.
+// DefaultTCP is in every kernel, and quic-go uses it, too. Others may not suit
+// nodes: bbr sets a timer for every frame, because single frames leave a node.
 const DefaultTCP = "reno"
 
 // NodePlan is one node and its access link.
@@ -35,9 +34,8 @@ type NodePlan struct {
 	RateUp   Rate         `json:"rate_up"`
 	RateDown Rate         `json:"rate_down"`
 	Queue    Queue        `json:"queue"`
-	// PaceUp and PaceDown, where not zero, are what a trace makes of the rates
-	// at the moment. RateUp and RateDown are its highest then, and queues keep
-	// the size that these give them.
+	// PaceUp and PaceDown, if not zero, are the current rates of a trace. RateUp
+	// and RateDown are then its highest, which determine the sizes of queues.
 	PaceUp   Rate `json:"pace_up,omitzero"`
 	PaceDown Rate `json:"pace_down,omitzero"`
 	// AccessOneWayDelay is part of the OneWayDelay of every path of the node.
@@ -46,16 +44,16 @@ type NodePlan struct {
 
 // PathPlan is the path of one ordered pair of nodes.
 type PathPlan struct {
-	// OneWayDelay counts the access links at both ends in.
+	// OneWayDelay includes the access links at both ends.
 	OneWayDelay Duration `json:"one_way_delay"`
-	// Rate is zero where the access links alone limit what goes this way.
+	// Rate is zero if the access links alone limit this way.
 	Rate               Rate               `json:"rate,omitzero"`
 	Jitter             Duration           `json:"jitter"`
 	JitterDistribution JitterDistribution `json:"jitter_distribution,omitzero"`
 	// Cut means that nothing arrives.
 	Cut bool `json:"cut,omitzero"`
-	// Refused means that the sender is told at once that the other cannot be
-	// reached. Nothing is sent.
+	// Refused means that the sender gets an error at once, that the receiver
+	// cannot be reached. Nothing is sent.
 	Refused bool `json:"refused,omitzero"`
 	// At most one of Loss and LossBurst is not zero.
 	Loss      Probability `json:"loss"`
@@ -65,20 +63,21 @@ type PathPlan struct {
 	Corrupt   Probability `json:"corrupt,omitzero"`
 }
 
-// Sizes in bytes that the kernel's side and the limits below agree on.
+// Sizes in bytes that package kernel and the limits below share.
 const (
 	// MTU is the largest IP packet of a node.
 	MTU = 1500
 	// FrameSize is the largest Ethernet frame of a node, as rates count it.
 	FrameSize = MTU + 14
-	// Quantum is what a peer may send on an access link before the next has its
-	// turn: one frame, so that acknowledgements wait for one frame at most.
+	// Quantum is the number of bytes that a peer may send on an access link before
+	// the next peer's turn: one frame, so that acknowledgements wait for one frame
+	// at most.
 	Quantum = FrameSize
 	// UDPHeaders are the bytes of the headers of Ethernet, IP and UDP in a frame.
 	UDPHeaders = 14 + 20 + 8
-	// MinQueueBytes is the least a queue holds: one UDP segmentation batch
-	// (65,507 bytes of payload in 48 frames, headers counted) fits whole,
-	// because a queue smaller than a batch drops all of it, every time.
+	// MinQueueBytes is the smallest queue. One UDP segmentation batch (65,507
+	// bytes of payload in 48 frames, headers counted) fits, because a smaller
+	// queue would drop every such batch as a whole.
 	MinQueueBytes = 68 << 10
 	// maxQueueBytes keeps limits inside the kernel's 32-bit counters.
 	maxQueueBytes = 1 << 30
@@ -99,8 +98,8 @@ func (p *Plan) Lossy() bool {
 	return false
 }
 
-// Plain says that every path is nothing but a way: no delay, and no packet
-// that is lost, doubled, changed or out of order.
+// Plain reports that every path is without effect: no delay, and no packet that
+// is lost, doubled, changed or out of order.
 func (p *Plan) Plain() bool {
 	for i, row := range p.Paths {
 		for j, path := range row {
@@ -112,9 +111,9 @@ func (p *Plan) Plain() bool {
 	return true
 }
 
-// ShortPaths says that between the nodes there are only paths that delay all
-// packets alike, lose none, and make round trips shorter than the given one. It
-// needs nodes of the plan.
+// ShortPaths reports that all paths between the nodes delay all packets alike,
+// lose none, and have round trips shorter than rtt. The nodes must be in the
+// plan.
 func (p *Plan) ShortPaths(nodes []string, rtt time.Duration) bool {
 	index := make([]int, len(nodes))
 	for k, name := range nodes {
@@ -134,13 +133,13 @@ func (p *Plan) ShortPaths(nodes []string, rtt time.Duration) bool {
 }
 
 // Delays are the one-way delays between nodes, in seconds, from row to column.
-// It needs nodes of the plan.
+// The nodes must be in the plan.
 func (p *Plan) Delays(nodes []string) [][]float64 {
 	return matrix(p, nodes, func(from, to int) float64 { return time.Duration(p.Paths[from][to].OneWayDelay).Seconds() })
 }
 
-// Rates are the rates between nodes as Rate has them, from row to column. It
-// needs nodes of the plan.
+// Rates are the rates between nodes, as from Rate, from row to column. The
+// nodes must be in the plan.
 func (p *Plan) Rates(nodes []string) [][]Rate { return matrix(p, nodes, p.Rate) }
 
 func matrix[T any](p *Plan, nodes []string, of func(from, to int) T) [][]T {
@@ -157,8 +156,8 @@ func matrix[T any](p *Plan, nodes []string, of func(from, to int) T) [][]T {
 	return all
 }
 
-// EqualButPace says whether two plans for the same nodes differ in nothing, or
-// only in where traces stand.
+// EqualButPace reports whether two plans for the same nodes are equal, apart
+// from the current rates of traces.
 func (p *Plan) EqualButPace(o *Plan) bool {
 	same := func(a, b NodePlan) bool {
 		a.PaceUp, a.PaceDown = b.PaceUp, b.PaceDown
@@ -170,13 +169,13 @@ func (p *Plan) EqualButPace(o *Plan) bool {
 		})
 }
 
-// rates are those that a packet meets on its way from one node to another.
+// rates are the rates on the way from one node to another.
 func (p *Plan) rates(from, to int) [3]Rate {
 	return [3]Rate{p.Nodes[from].RateUp, p.Paths[from][to].Rate, p.Nodes[to].RateDown}
 }
 
-// Rate is the lowest rate on the way from one node to another, zero where none
-// is limited.
+// Rate is the lowest rate on the way from one node to another, zero if none is
+// limited.
 func (p *Plan) Rate(from, to int) (lowest Rate) {
 	for _, r := range p.rates(from, to) {
 		if r > 0 && (lowest == 0 || r < lowest) {
@@ -186,8 +185,8 @@ func (p *Plan) Rate(from, to int) (lowest Rate) {
 	return lowest
 }
 
-// Sending is the time that a frame of that many bytes takes at the rates on its
-// way from one node to another, where these are schedules.
+// Sending is the time of a frame of so many bytes at the rates on its way from
+// one node to another, if these rates are schedules.
 func (p *Plan) Sending(from, to, bytes int) (d time.Duration) {
 	for _, r := range p.rates(from, to) {
 		d += r.Sending(bytes)
@@ -195,14 +194,14 @@ func (p *Plan) Sending(from, to, bytes int) (d time.Duration) {
 	return d
 }
 
-// Up is the rate at which the node sends at the moment.
+// Up is the node's current sending rate.
 func (n NodePlan) Up() Rate { return cmp.Or(n.PaceUp, n.RateUp) }
 
-// Down is the rate at which the node receives at the moment.
+// Down is the node's current receiving rate.
 func (n NodePlan) Down() Rate { return cmp.Or(n.PaceDown, n.RateDown) }
 
 // nodeAddr is the address of node k: 10.0.0.1 and up, without a gap, so that
-// the low bits of neighbours differ (the kernel's side classifies by them).
+// the low bits of neighbours differ (package kernel classifies by them).
 func nodeAddr(k int) netip.Prefix {
 	host := uint16(k + 1)
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(host >> 8), byte(host)}), 16)
@@ -214,10 +213,12 @@ func nodeMAC(k int) MAC {
 	return MAC{0x02, 0x54, 0x42, 0x00, byte(host >> 8), byte(host)}
 }
 
-// maxNodes is what 10.0.0.0/16 holds, less its network and broadcast addresses.
+// maxNodes is the number of addresses in 10.0.0.0/16, without the network's and
+// the broadcast address.
 const maxNodes = 1<<16 - 2
 
-// checkName refuses names that cannot name a network interface everywhere.
+// checkName refuses names that are not valid for a network interface
+// everywhere.
 func checkName(name string) error {
 	const maxLen = 15 // IFNAMSIZ less the terminator
 	if name == "" || len(name) > maxLen {

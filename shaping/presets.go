@@ -10,7 +10,7 @@ import (
 	"testbed/internal/errs"
 )
 
-// AccessPreset names an access link of a kind that others have measured.
+// AccessPreset names an access link with published measurements.
 type AccessPreset string
 
 // accessPresets are published profiles. A round-trip time between a node and
@@ -66,13 +66,13 @@ func (p AccessPreset) apply(n *NodePlan) {
 	n.RateUp, n.RateDown, n.AccessOneWayDelay = v.up, v.down, Duration(v.rtt/2)
 }
 
-// PathPreset names a path that others have measured: "datacentre", "zones",
+// PathPreset names a path with published measurements: "datacentre", "zones",
 // or two regions of a cloud such as "dallas-tokyo".
 type PathPreset string
 
-// The path presets are monthly means of round-trip times that IBM publishes
-// of its cloud (IBM Cloud Docs, Virtual Private Cloud, "Network latency", 27
-// July to 25 August 2024; _include-segments/network-latency.md of
+// The path presets are monthly means of round-trip times in IBM's cloud,
+// published by IBM (IBM Cloud Docs, Virtual Private Cloud, "Network latency",
+// 27 July to 25 August 2024; _include-segments/network-latency.md of
 // github.com/ibm-cloud-docs/vpc). One way takes half.
 const (
 	zoneRTT    = 90 * time.Microsecond   // within the zone Dallas 1

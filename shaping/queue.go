@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Queue is how much may wait for the rate of an access link before packets
-// are dropped: a time at that rate, or a number of bytes. The one not given
-// is zero.
+// Queue is the amount that may wait for the rate of an access link before
+// packets are dropped: a time at that rate, or a number of bytes. The other
+// field is zero.
 type Queue struct {
 	Time  Duration
 	Bytes int // of Ethernet frames
 }
 
-// queueUnits are tc's suffixes of sizes (tc(8), "UNITS"): powers of 1024.
-// tc's one-letter forms are left out, because "m" is a minute as well.
+// queueUnits are tc's suffixes of sizes (tc(8), "UNITS"): powers of 1024. tc's
+// one-letter forms are excluded, because "m" also means minute.
 var queueUnits = []struct {
 	suffix string
 	bytes  int
@@ -68,7 +68,7 @@ func (q Queue) String() string {
 	return "" // never: the last unit is one byte
 }
 
-// problem says what is wrong with the queue, or nothing.
+// problem says what is wrong with the queue, if anything.
 func (q Queue) problem() string {
 	switch {
 	case q.Bytes != 0 && q.Time != 0:
@@ -79,7 +79,7 @@ func (q Queue) problem() string {
 	return q.Time.problem()
 }
 
-// problem says why the time cannot be part of a link, or nothing.
+// problem says why the time cannot be part of a link, if so.
 func (d Duration) problem() string {
 	switch {
 	case d < 0:
@@ -90,9 +90,9 @@ func (d Duration) problem() string {
 	return ""
 }
 
-// QueueBytes is the limit, in bytes, of the queue that waits for the given
-// rate of the node: rate × Queue.Time, but at least MinQueueBytes, or
-// Queue.Bytes. It does not apply to an unlimited rate, for which nothing waits.
+// QueueBytes is the limit, in bytes, of the queue for the given rate of the
+// node: rate × Queue.Time, but at least MinQueueBytes, or Queue.Bytes. It does
+// not apply to an unlimited rate, which has no queue.
 func (n NodePlan) QueueBytes(r Rate) int {
 	if n.Queue.Bytes != 0 {
 		return n.Queue.Bytes
@@ -101,12 +101,12 @@ func (n NodePlan) QueueBytes(r Rate) int {
 	return int(min(max(bytes, MinQueueBytes), maxQueueBytes))
 }
 
-// burstTime is how late the kernel may serve a class of HTB without losing rate. Its
-// price: after a pause that many bytes pass at once.
+// burstTime is the lateness with which the kernel may serve a class of HTB
+// without losing rate. Its price: after a pause that many bytes pass at once.
 const burstTime = time.Millisecond
 
-// BucketBytes is the number of bytes that HTB may save up of a rate, and pass at once
-// after a pause: two frames at least.
+// BucketBytes is the number of bytes that HTB may save up at a rate, and pass
+// at once after a pause: at least two frames.
 func BucketBytes(rate Rate) int {
 	return int(max(2*FrameSize, float64(rate)/8*burstTime.Seconds()))
 }

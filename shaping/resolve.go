@@ -13,21 +13,22 @@ import (
 
 // Bounds of a path.
 const (
-	// maxTime bounds delays and queues: tc's 32-bit ticks end at 275 s, and
-	// a minute is beyond any link that training runs over.
+	// maxTime bounds delays and queues: tc's 32-bit ticks end at 275 s, and no
+	// link for training has a delay of a minute.
 	maxTime = Duration(time.Minute)
-	// maxJitter is below the 2³¹ nanoseconds that netem computes with.
+	// maxJitter is below 2³¹ nanoseconds, netem's limit.
 	maxJitter = Duration(2 * time.Second)
 )
 
-// DefaultQueue is the queue of an access link that names none: at 20 ms a
-// bulk transfer keeps the link busy and a short message still gets through
+// DefaultQueue is the queue of an access link without one of its own. At 20 ms
+// a bulk transfer keeps the link busy, and a short message still gets through
 // within a few round trips of a nearby peer.
 var DefaultQueue = Queue{Time: Duration(20 * time.Millisecond)}
 
-// NewPlan resolves spec for the named nodes. A rate given nowhere is
-// unlimited, a queue DefaultQueue, a one-way delay defaultOneWayDelay, and
-// everything else is zero. The error joins one *errs.FieldError per problem of spec.
+// NewPlan resolves spec for the named nodes. A rate that is given nowhere is
+// unlimited, a queue is DefaultQueue, a one-way delay is defaultOneWayDelay.
+// Everything else is zero. The error joins one *errs.FieldError per problem of
+// spec.
 func NewPlan(spec Spec, nodes []string, defaultOneWayDelay time.Duration, seed uint64) (*Plan, error) {
 	r := resolver{spec: spec, index: make(map[string]int, len(nodes)), names: nodes}
 	if err := r.checkNodes(); err != nil {
@@ -65,8 +66,8 @@ type resolver struct {
 	names    []string
 	index    map[string]int
 	problems []error
-	// setBy[i][j] is the position in fields of the field that the path from i
-	// to j was set by, to blame it if the whole makes no sense.
+	// setBy[i][j] is the position, in fields, of the field that set the path from
+	// i to j. Errors about the whole path name that field.
 	setBy  [][]int32
 	fields []string
 }
@@ -75,7 +76,7 @@ func (r *resolver) reject(field, format string, args ...any) {
 	r.problems = append(r.problems, errs.Fieldf("real.links."+field, format, args...))
 }
 
-// source enters a field in fields.
+// source adds a field to fields.
 func (r *resolver) source(field string) int32 {
 	r.fields = append(r.fields, field)
 	return int32(len(r.fields) - 1)
@@ -99,8 +100,8 @@ func (r *resolver) defaults(plan *Plan, oneWayDelay Duration) {
 	}
 }
 
-// join adds the access links' delays to the paths, and looks at each path as
-// a whole. A field is blamed once, however many pairs it concerns.
+// join adds the access links' delays to the paths, and checks each path as a
+// whole. An error names a field once, however many pairs it concerns.
 func (r *resolver) join(plan *Plan) {
 	if r.problems != nil {
 		return // one cause should not be reported twice

@@ -1,12 +1,12 @@
-// Package shaping says what the links of an emulated network are: the access
-// link of each node, the path of each ordered pair of nodes, and the plan to
-// install. It is pure: it never touches the kernel.
+// Package shaping defines the links of an emulated network: the access link of
+// each node, the path of each ordered pair of nodes, and the plan to install.
+// The package is pure: it never touches the kernel.
 package shaping
 
-// Spec is the `real.links` section of a scenario. A property that is absent
-// is nil, so that "not given" and "zero" stay different. The closest level
-// wins, property by property: default, then group, then node or pair; and
-// within a level what is written out wins over its preset.
+// Spec is the `real.links` section of a scenario. A property that is absent is
+// nil, so that "not given" and "zero" stay different. The closest level wins,
+// property by property: default, then group, then node or pair. Within a level,
+// explicit values win over its preset.
 type Spec struct {
 	// The properties of every node and pair that no other section gives.
 	Default Properties `yaml:"default" json:"default"`
@@ -44,7 +44,7 @@ type Access struct {
 	AccessOneWayDelay *Duration `yaml:"access_one_way_delay" json:"access_one_way_delay,omitempty"`
 }
 
-// Path is what happens to packets from one node on their way to another.
+// Path has the properties of the way from one node to another.
 type Path struct {
 	// A published path. It gives the one-way delay, where that is not written out.
 	PathPreset *PathPreset `yaml:"path_preset" json:"path_preset,omitempty"`

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Pace is a rate that changes all the time, as a trace in Mahimahi's format
-// says it: the mean of each of its windows, over and over.
+// Pace is a rate that changes all the time, from a trace in Mahimahi's format:
+// the mean rate of each of its windows, repeated for ever.
 type Pace struct {
-	// Period is how long all windows last together. They are equally long.
+	// Period is the total length of all windows. They are equally long.
 	Period Duration `json:"period"`
 	Rates  []Rate   `json:"rates"`
 }
 
 const (
-	// paceWindow is the least length of a window. docs/links.md says what it
-	// was chosen by.
+	// paceWindow is the least length of a window. docs/links.md has the reason for
+	// its value.
 	paceWindow = 100 * time.Millisecond
-	// maxTrace bounds what is read of a trace, in time and in lines.
+	// maxTrace limits the length of a trace, in time and in lines.
 	maxTrace, maxOpportunities = time.Hour, 32 << 20
-	// leastPace is the least rate that a link may have.
+	// leastPace is the lowest rate that a link may have.
 	leastPace Rate = 1000
 )
 
@@ -37,23 +37,24 @@ func (e *TraceError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, 
 
 // ParseTrace reads a trace in Mahimahi's format: each line is a time in whole
 // milliseconds at which one full packet can be delivered, in ascending order.
-// After the last of them the trace begins again. A full packet is FrameSize
-// bytes here, as rates count it; Mahimahi counts the same packet as 1504.
-// Every error is a *TraceError.
+// After the last line the trace begins again. A full packet is FrameSize bytes
+// here, as rates count it; Mahimahi counts the same packet as 1504. Every error
+// is a *TraceError.
 func ParseTrace(text []byte) (*Pace, error) {
 	counts, lines, err := traceCounts(text)
 	if err != nil {
 		return nil, err
 	}
 	length := time.Duration(len(counts)-1) * time.Millisecond
-	// What is shorter than a window is played several times in it.
+	// A trace shorter than a window is repeated within it.
 	repeat := max(1, int((paceWindow+length-1)/length))
 	period := time.Duration(repeat) * length
-	// Where a window would hold less than a packet it is as long as one takes.
+	// If a window would hold less than a packet, it is as long as one packet
+	// takes.
 	windows := make([]int64, min(int(period/paceWindow), repeat*lines))
 	for ms, count := range counts {
 		for k := range repeat {
-			// What comes at the end of a window belongs to it.
+			// Packets at the end of a window belong to it.
 			since := max(time.Duration(ms)*time.Millisecond+time.Duration(k)*length-1, 0)
 			windows[int64(since)*int64(len(windows))/int64(period)] += int64(count)
 		}
@@ -64,7 +65,7 @@ func ParseTrace(text []byte) (*Pace, error) {
 	p := &Pace{Period: Duration(period), Rates: make([]Rate, len(windows))}
 	each := period / time.Duration(len(windows))
 	debt := int64(0)
-	for range 2 { // the second time with the debt that the end of the trace leaves
+	for range 2 { // the second time with the debt from the end of the trace
 		for i, count := range windows {
 			carried := max(count-debt, 1)
 			debt += carried - count
@@ -77,11 +78,12 @@ func ParseTrace(text []byte) (*Pace, error) {
 	return p, nil
 }
 
-// oneFrame is the rate of one full frame in that time.
+// oneFrame is the rate of one full frame in so much time.
 func oneFrame(d time.Duration) Rate { return Rate(FrameSize * 8 * time.Second / d) }
 
-// traceCounts are how many lines a trace has for each millisecond, from 0 to the last one
-// that it names, and how many together. A trace of an hour at any rate takes 15 MB so.
+// traceCounts are the numbers of lines of a trace for each millisecond, from 0
+// to its last, and their total. In this form a trace of an hour at any rate
+// takes 15 MB.
 func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 	line := 0
 	for raw := range bytes.Lines(text) {
@@ -120,7 +122,7 @@ func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 	return counts, lines, nil
 }
 
-// notMilliseconds says what is wrong with a line by itself.
+// notMilliseconds says what is wrong with a single line.
 func notMilliseconds(s string) string {
 	ms, err := strconv.ParseUint(s, 10, 32)
 	switch columns := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) }); {
@@ -140,8 +142,8 @@ func areNumbers(columns []string) bool {
 	return !slices.ContainsFunc(columns, func(s string) bool { _, err := strconv.ParseFloat(s, 64); return err != nil })
 }
 
-// plainMillisecond reads a line that is nothing but a time within maxTrace: a trace may
-// have millions of these.
+// plainMillisecond reads a line that is only a time within maxTrace: a trace
+// may have millions of them.
 func plainMillisecond(line []byte) (ms int, ok bool) {
 	if len(line) == 0 || len(line) > 7 {
 		return 0, false
@@ -161,7 +163,8 @@ func (p *Pace) At(t time.Duration) Rate {
 	return p.Rates[int64(into)*int64(len(p.Rates))/int64(p.Period)]
 }
 
-// Next is when a window begins next, after a time since the trace's beginning.
+// Next is the beginning of the next window after a time since the trace's
+// beginning.
 func (p *Pace) Next(after time.Duration) time.Duration {
 	period, n := int64(p.Period), int64(len(p.Rates))
 	whole, into := int64(after)/period, int64(after)%period

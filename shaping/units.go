@@ -38,8 +38,8 @@ var rateUnits = []struct {
 
 // ParseRate reads a rate as tc(8) writes it: "100mbit", "1.5gbit", "20kbit",
 // and, as in tc, "mbps" for megabytes per second. A bare number is refused,
-// because tc and people disagree about its unit. So is "Mbps", which means
-// megabits per second to people.
+// because tc and people disagree about its unit. "Mbps" is refused, too,
+// because people mean megabits per second by it.
 func ParseRate(s string) (Rate, error) {
 	t := strings.ToLower(strings.TrimSpace(s))
 	if err := ambiguousRate(s); err != nil {
@@ -66,7 +66,8 @@ func ParseRate(s string) (Rate, error) {
 	return 0, fmt.Errorf("rate %q is not a number with a unit: write it as tc does, for example 100mbit", s)
 }
 
-// perSecond is every way to write a rate per second: number, prefix, binary prefix.
+// perSecond matches every spelling of a rate per second: number, prefix, binary
+// prefix.
 var perSecond = regexp.MustCompile(`^(?i)([0-9.]+)([kmgt]?)(i?)(?:bps|b/s|bits?/s)$`)
 
 // ambiguousRate refuses spellings that tc and people read differently, and offers
@@ -81,8 +82,8 @@ func ambiguousRate(s string) error {
 	return fmt.Errorf("rate %q can be read in two ways: write %sbit for bits per second, or %sbps for bytes per second, as tc does", s, number, number)
 }
 
-// parseNumber reads a plain decimal number; the forms that only
-// strconv.ParseFloat knows (hexadecimal, underscores, Inf, NaN) are refused.
+// parseNumber reads a plain decimal number. It refuses the other forms of
+// strconv.ParseFloat (hexadecimal, underscores, Inf, NaN).
 func parseNumber(s string) (float64, error) {
 	if s == "" || strings.Trim(s, "0123456789.") != "" {
 		return 0, strconv.ErrSyntax

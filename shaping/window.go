@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// freeRate stands for an unlimited rate in a window.
+	// freeRate stands for an unlimited rate in the formula of Window.
 	freeRate Rate = 10e9
-	// leastWindow is no limit on any short path, and what Linux has by default.
+	// leastWindow limits no short path, and is Linux's default.
 	leastWindow = 4 << 20
 	// MaxWindow keeps windows inside TCP's own bound, 2³⁰ bytes.
 	MaxWindow = 1 << 30
 )
 
-// Window is how many bytes a TCP connection of node i may have under way at least, so
-// that the network and not its buffers limits it:
+// Window is the least number of bytes that a TCP connection of node i must be
+// able to have under way, so that the network limits it, not its buffers:
 //
 //	2 × (rate × round trip + queue)
 //
-// of the peer for which that is most; at most MaxWindow.
+// for the peer for which that is most. It is at most MaxWindow.
 func (p *Plan) Window(i int) int {
 	most := float64(leastWindow)
 	for j := range p.Nodes {

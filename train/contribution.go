@@ -6,9 +6,10 @@ import (
 	"testbed/record"
 )
 
-// NewContribution describes a contribution. lost is what quantisation takes from
-// it; all three vectors have the same length. Of a contribution of zeros all is zero. It is
-// false for one that is no number any more: there is nothing to say of it.
+// NewContribution describes a contribution. lost is its quantisation error. All
+// three vectors have the same length. A contribution of zeros has all fields
+// zero. ok is false for a contribution that is not finite: it cannot be
+// described.
 func NewContribution(contribution, outcome, lost []float32, layers []Layer) (c record.Contribution, ok bool) {
 	square, error2, outcome2, product := 0.0, 0.0, 0.0, 0.0
 	for i, g := range contribution {

@@ -11,17 +11,17 @@ type Fragment struct {
 	Len   int
 }
 
-// Fragments are a parameter vector dealt to so many parts, which rounds exchange
-// in turn (Douillard et al. 2025, "Streaming DiLoCo", §3.1).
+// Fragments are a parameter vector divided into parts, which rounds exchange in
+// turn (Douillard et al. 2025, "Streaming DiLoCo", §3.1).
 type Fragments []Fragment
 
 // Of returns the fragment that a round exchanges. Rounds count from 1.
 func (f Fragments) Of(round int) Fragment { return f[(round-1)%len(f)] }
 
-// Deal deals layers to fragments, strided: the first to the first, the second to
-// the second, and so on, round after round. What makes up a block, as the part of
-// the names before the dot tells, stays together; so do neighbours without one. A
-// layer alone is cut into equal parts instead.
+// Deal assigns layers to fragments, strided: the first to the first, the second
+// to the second, and so on, round after round. Layers of one block, which share
+// the part of their names before the dot, stay together. So do neighbours
+// without a block. A single layer is cut into equal parts instead.
 func Deal(layers []Layer, fragments int) (Fragments, error) {
 	var blocks [][2]int
 	name := func(l Layer) string {
@@ -60,35 +60,38 @@ func Deal(layers []Layer, fragments int) (Fragments, error) {
 	return dealt, nil
 }
 
-// Exchange is how rounds bring the outer parameters and a worker's local ones
-// together.
+// Exchange determines how rounds combine the outer parameters with a worker's
+// local ones.
 type Exchange struct {
 	Fragments Fragments
 	// Mix is the share of its local parameters that a worker keeps of a fragment
-	// when it gets the outer ones (α of Streaming DiLoCo).
+	// when it receives the outer ones (α of Streaming DiLoCo).
 	Mix float32
-	// Overlap is after how many inner steps of the next round that is (τ); until
-	// then the reduction has time. With 0 it comes before the first of them.
+	// Overlap is the number of inner steps of the next round after which the
+	// worker receives the outer parameters (τ). Until then the reduction has time.
+	// With 0 it receives them before the first step.
 	Overlap int
-	// Late says that Overlap is all inner steps of a round: then the next
-	// pseudo-gradient is measured before the outer step of the one before comes in.
+	// Late reports that Overlap is all inner steps of a round: then the next
+	// pseudo-gradient is measured before the outer step of the round before
+	// arrives.
 	Late bool
-	// Eager has a worker add its own share of the contribution under way to outer
-	// parameters that come Late (Kale, Douillard and Donchev 2025, "Eager Updates").
+	// Eager makes a worker add its own share of the contribution under way to
+	// outer parameters that come Late (Kale, Douillard and Donchev 2025, "Eager
+	// Updates").
 	Eager bool
 }
 
-// Plain says that each round exchanges everything, and begins at the outer
-// parameters that the one before led to.
+// Plain reports that each round exchanges everything, and begins at the outer
+// parameters after the round before.
 func (e *Exchange) Plain() bool { return len(e.Fragments) == 1 && e.Mix == 0 && e.Overlap == 0 }
 
-// Repeats says that a worker which waits for no outcome begins its next round where
-// it began this one: else, outcomes being a round late and of everything, its first
-// steps would count twice.
+// Repeats reports that a worker which waits for no outcome begins its next
+// round where it began this one. Otherwise its first steps would count twice,
+// because outcomes are a round late and of everything.
 func (e *Exchange) Repeats() bool { return e.Late && len(e.Fragments) == 1 }
 
-// Each calls do with every span of the fragment, in order: the parameters from
-// lo to hi of the whole vector are those from at on of the fragment's.
+// Each calls do with every span of the fragment, in order. The parameters from
+// lo to hi of the whole vector are those from at on of the fragment's vector.
 func (f Fragment) Each(do func(at, lo, hi int)) {
 	at := 0
 	for _, s := range f.Spans {
@@ -97,8 +100,8 @@ func (f Fragment) Each(do func(at, lo, hi int)) {
 	}
 }
 
-// Layers are the layers, or their parts, that the fragment has, by their places in
-// its own vector. Their shapes are left out.
+// Layers are the layers of the fragment, or their parts, by their places in its
+// own vector. They have no shapes.
 func (f Fragment) Layers(of []Layer) (all []Layer) {
 	f.Each(func(at, lo, hi int) {
 		for _, l := range of {
@@ -126,8 +129,8 @@ func (f Fragment) AddTo(to, whole []float32) {
 }
 
 // PseudoGradient writes outer − local of the fragment to a slice of its length.
-// The latter two are whole vectors; the first may be the last where the fragment
-// is everything.
+// outer and local are whole vectors. to may be local if the fragment is
+// everything.
 func (f Fragment) PseudoGradient(to, outer, local []float32) {
 	f.Each(func(at, lo, hi int) {
 		to := to[at:][:hi-lo]
@@ -153,14 +156,14 @@ func (f Fragment) Mix(local, outer []float32, alpha float32) {
 	})
 }
 
-// StepFragment is Step for a fragment: parameters and momentum are whole vectors,
-// the gradient has the fragment's length.
+// StepFragment is Step for a fragment. Parameters and momentum are whole
+// vectors; the gradient has the fragment's length.
 func (o Outer) StepFragment(f Fragment, parameters, momentum, gradient []float32) {
 	f.Each(func(at, lo, hi int) { o.Step(parameters[lo:hi], momentum[lo:hi], gradient[at:][:hi-lo]) })
 }
 
-// Share moves parameters by what a worker's own contribution does to them in the
-// outer step to which one of so many participants makes it.
+// Share moves parameters by the effect of a worker's own contribution in an
+// outer step with so many participants.
 func (o Outer) Share(parameters, contribution []float32, participants int) {
 	by := float32(o.Rate*float32(1+o.Momentum)) / float32(participants)
 	for i, g := range contribution {

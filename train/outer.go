@@ -8,8 +8,8 @@ import (
 )
 
 // Outer is the outer optimiser, SGD with Nesterov momentum (Douillard et al.
-// 2023, "DiLoCo", §2). With neither, Rate 1 and Momentum 0, the outer step
-// averages parameters, as local SGD does (Stich 2019).
+// 2023, "DiLoCo", §2). With Rate 1 and Momentum 0, the outer step averages
+// parameters, as local SGD does (Stich 2019).
 type Outer struct {
 	Rate     float32
 	Momentum float32

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// InnerLearningRate is that of Quadratic's inner optimiser, plain gradient
-// descent.
+// InnerLearningRate is the learning rate of Quadratic's inner optimiser, plain
+// gradient descent.
 const InnerLearningRate = 0.2
 
 // quadratic is the task of NewQuadratic.
@@ -17,10 +17,11 @@ type quadratic struct {
 	optimum []float32
 }
 
-// NewQuadratic returns a stand-in for a model, for runs in which time alone
-// counts: worker w minimises the squared distance to a target of its own, the
-// optimum that all share plus noise, so that workers disagree as workers with
-// different data do and the mean of their pseudo-gradients leads to the optimum.
+// NewQuadratic returns a stand-in for a model, for runs in which only time
+// matters. Worker w minimises the squared distance to a target of its own: the
+// optimum that all share, plus noise. So workers disagree as workers with
+// different data do, and the mean of their pseudo-gradients leads to the
+// optimum.
 func NewQuadratic(seed uint64, parameters int) Task {
 	return &quadratic{seed: seed, optimum: gaussian(seed, 0, parameters)}
 }
@@ -92,8 +93,9 @@ func (d *descent) Begin(ctx context.Context, round int, outer []float32) error {
 	return nil
 }
 
-// lossSample is from how many parameters the training loss is estimated: they
-// are alike, and runs in which time counts shall not spend it on all of them.
+// lossSample is the number of parameters from which the training loss is
+// estimated. They are alike, and runs in which time matters should not spend it
+// on all of them.
 const lossSample = 4096
 
 func (d *descent) Step(ctx context.Context, n int) (loss float64, err error) {
@@ -108,7 +110,7 @@ func (d *descent) Step(ctx context.Context, n int) (loss float64, err error) {
 	return loss, nil
 }
 
-// Adjust is as Adjuster has it.
+// Adjust implements Adjuster.
 func (d *descent) Adjust(change func([]float32)) { change(d.local) }
 
 func (d *descent) Finish(local []float32) error {

@@ -6,14 +6,15 @@ import (
 	"fmt"
 )
 
-// Rounds holds the calls of a Trainer against their order. Its zero value is a
-// trainer of which no round has begun.
+// Rounds checks the order of calls of a Trainer. Its zero value is a trainer of
+// which no round has begun.
 type Rounds struct {
 	round, step int
 	begun       bool
 }
 
-// Begin notes that a round has begun, at outer parameters for so many.
+// Begin notes that a round has begun, and checks the number of outer
+// parameters.
 func (r *Rounds) Begin(ctx context.Context, round int, outer []float32, parameters int) error {
 	if err := ctx.Err(); err != nil {
 		return err

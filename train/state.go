@@ -2,13 +2,13 @@ package train
 
 import "slices"
 
-// State is an outer state: the parameters that those share who take outer steps
-// together, with the momentum of the outer optimiser. Where steps are hierarchical,
+// State is an outer state: the parameters of workers that take outer steps
+// together, with the momentum of the outer optimiser. With hierarchical steps,
 // a region's parameters move on from the last state that all regions agreed on.
 type State struct {
 	Parameters, Momentum []float32
 	// Agreed are the parameters of the last state that all regions agreed on; nil:
-	// Parameters are.
+	// they are Parameters.
 	Agreed []float32
 }
 
@@ -20,8 +20,8 @@ func (s State) Last() State {
 	return State{Parameters: s.Agreed, Momentum: s.Momentum}
 }
 
-// Base returns the parameters that the pseudo-gradients of the next outer step are
-// measured from: the region's or, for a step of all, those last agreed on.
+// Base returns the parameters from which the pseudo-gradients of the next outer
+// step are measured: the region's or, for a global step, the last agreed ones.
 func (s State) Base(global bool) []float32 {
 	if global {
 		return s.Last().Parameters
@@ -29,12 +29,12 @@ func (s State) Base(global bool) []float32 {
 	return s.Parameters
 }
 
-// Clone returns one with vectors of its own.
+// Clone returns a copy with vectors of its own.
 func (s State) Clone() State {
 	return State{slices.Clone(s.Parameters), slices.Clone(s.Momentum), slices.Clone(s.Agreed)}
 }
 
-// Hash is that of everything that outer steps follow from.
+// Hash is the hash of everything that outer steps depend on.
 func (s State) Hash() string {
 	if s.Agreed == nil {
 		return Hash(s.Parameters, s.Momentum)
@@ -42,10 +42,10 @@ func (s State) Hash() string {
 	return Hash(s.Parameters, s.Momentum, s.Agreed)
 }
 
-// Take takes an outer step of a fragment, in place. A global one, of all, goes from
-// the parameters last agreed on and has momentum. One of a region sets its
-// parameters to the mean of its workers', as hierarchical local SGD does, and leaves
-// the momentum alone; it is of all the parameters.
+// Take takes an outer step of a fragment, in place. A global step begins at the
+// last agreed parameters and has momentum. A region's step sets its parameters
+// to the mean of its workers', as in hierarchical local SGD, and leaves the
+// momentum alone. It covers all parameters.
 func (o Outer) Take(s *State, f Fragment, mean []float32, global bool) {
 	if global {
 		if s.Agreed != nil {

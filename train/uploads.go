@@ -21,19 +21,20 @@ type UploadSpec struct {
 // Upload is an outer state on its way to the store.
 type Upload struct {
 	By         policy.ID // the worker that sends it
-	OuterSteps int       // that it has, or more by the time it is sent
+	OuterSteps int       // after which to send it; there may be more by then
 }
 
-// UploadQueue has one upload at a time. Of those that come meanwhile the newest waits,
-// and no other. The zero value is empty.
+// UploadQueue has one upload at a time. Of the uploads that become due
+// meanwhile, only the newest waits. The zero value is empty.
 type UploadQueue struct {
 	running bool
 	next    *Upload
 }
 
-// OuterStep takes the end of a round, of as many as last: of its participants the
-// one with the lowest ID sends the state, if it is to be sent. That of the last round
-// is the run's result, and goes nowhere. It returns the upload that begins, or nil.
+// OuterStep handles the end of a round; last is the last round's number. If the
+// state is to be uploaded, the participant with the lowest ID sends it. The
+// state of the last round is the run's result, and is not uploaded. OuterStep
+// returns the upload that begins, or nil.
 func (q *UploadQueue) OuterStep(s UploadSpec, round, last int, participants []policy.ID) *Upload {
 	if s.Every == 0 || round%s.Every != 0 || round >= last || len(participants) == 0 {
 		return nil
@@ -45,8 +46,8 @@ func (q *UploadQueue) OuterStep(s UploadSpec, round, last int, participants []po
 	return q.Ended()
 }
 
-// Ended takes the end of the upload that was running, and returns the one that
-// begins, or nil.
+// Ended handles the end of the running upload, and returns the one that begins,
+// or nil.
 func (q *UploadQueue) Ended() *Upload {
 	begins := q.next
 	q.running, q.next = begins != nil, nil

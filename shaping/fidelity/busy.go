@@ -7,17 +7,18 @@ import (
 	"testbed/shaping"
 )
 
-// BusyLink follows a link that has a rate. As long as packets wait for it, its
-// packets must be spaced by their size divided by the rate: then it passes on
-// exactly the rate. That is the invariant by which Mininet-HiFi tells whether
-// an emulation keeps up. The zero value is ready to use.
+// BusyLink follows a link with a rate. While packets wait for the link, it must
+// space packets by their size divided by the rate: then it passes on exactly
+// the rate. By this invariant Mininet-HiFi recognises an emulation that does
+// not keep up. The zero value is ready to use.
 type BusyLink struct {
 	last Reading
-	// Bytes passed on while the link was busy, and those of its rate.
+	// Bytes passed on while the link was busy, and the bytes due at its rate.
 	sent, due float64
 	time      time.Duration
-	// grain is the bytes of the frames in which stretches without a break began or
-	// ended, where these take longer than the time between two readings.
+	// grain is the number of bytes in frames in which uninterrupted stretches
+	// began or ended, if such frames take longer than the time between two
+	// readings.
 	grain float64
 	busy  bool
 }
@@ -25,12 +26,12 @@ type BusyLink struct {
 // Reading is the state of a link's queue at a time since any epoch.
 type Reading struct {
 	At      time.Duration
-	Rate    shaping.Rate // zero: not known, or unlimited
+	Rate    shaping.Rate // zero: unknown, or unlimited
 	Bytes   uint64       // passed on so far
 	Waiting uint64       // bytes
 }
 
-// Read takes the next reading. The link was busy since the one before if more
+// Read takes the next reading. The link was busy since the last reading if more
 // waited then than it can have passed on at its rate.
 func (b *BusyLink) Read(r Reading) {
 	last, was := b.last, b.busy
@@ -50,13 +51,13 @@ func (b *BusyLink) Read(r Reading) {
 	b.time += r.At - last.At
 }
 
-// Skip says that the next reading does not follow on the last.
+// Skip reports a gap before the next reading.
 func (b *BusyLink) Skip() { b.last, b.busy = Reading{}, false }
 
-// Take returns what was found since the last call: for how long the link was
-// busy, and the share of its rate that it passed on meanwhile. A long frame that a
-// stretch begins or ends in counts wholly or not at all, so as much is left out of the
-// difference: at 64 kbit/s a frame takes 190 ms.
+// Take returns the findings since the last call: the time for which the link
+// was busy, and the share of its rate that it passed on meanwhile. A long frame
+// at the beginning or end of a stretch counts wholly or not at all, so a
+// difference of one frame is ignored: at 64 kbit/s a frame takes 190 ms.
 func (b *BusyLink) Take() (busy time.Duration, share float64) {
 	busy, share = b.time, 1
 	if b.due > 0 {
@@ -75,8 +76,8 @@ func (b *BusyLink) Take() (busy time.Duration, share float64) {
 	return busy, share
 }
 
-// Busy enters a link that was busy for that long, if it is the worst of those
-// that were busy for long enough.
+// Busy records a link that was busy for that long, if it is the worst of the
+// links that were busy long enough.
 func (m *Measurements) Busy(link string, busy time.Duration, share float64) {
 	if busy >= leastBusy && (m.BusyLink == "" || math.Abs(share-1) > math.Abs(m.BusyShare-1)) {
 		m.BusyLink, m.BusyTime, m.BusyShare = link, busy, share

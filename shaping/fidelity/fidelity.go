@@ -1,6 +1,6 @@
 // Package fidelity judges whether an emulated network was what it claimed to
-// be: from what was measured before and during a run to a verdict with its
-// reasons. It is pure, so that a recorded run can be judged again.
+// be. From measurements before and during a run it derives a verdict with its
+// reasons. The package is pure, so that a recorded run can be judged again.
 package fidelity
 
 import (
@@ -17,7 +17,7 @@ type Level string
 const (
 	Valid   Level = "valid"   // the figures may be used
 	Suspect Level = "suspect" // they may be off by the amounts in the reasons
-	Invalid Level = "invalid" // they say more about this machine than about the plan
+	Invalid Level = "invalid" // they describe this machine rather than the plan
 )
 
 // Severity orders levels: it is 0 for Valid or none, 1 for Suspect and 2 for others.
@@ -39,75 +39,77 @@ type Verdict struct {
 	Reasons []string `json:"reasons"`
 }
 
-// Measurements are what a run, or one of its rounds, knows about its
-// emulation. Zero means that there was nothing to see.
+// Measurements are measurements of the emulation, for a run or one of its
+// rounds. Zero means that nothing was observed.
 type Measurements struct {
 	Pairs []PairRTT `json:"pairs,omitempty"` // checked before the run
-	// RoundTime is how long a round took, the median in a run. Lateness
+	// RoundTime is the duration of a round; for a run, the median. Lateness
 	// matters as a share of it.
 	RoundTime time.Duration `json:"round_time_ns"`
-	// Hops is how many paths in a row a round's all-reduce takes, and Steps
-	// how many timers in a row a worker's round waits for.
+	// Hops is the number of consecutive paths in a round's all-reduce, and Steps
+	// the number of consecutive timers in a worker's round.
 	Hops  int `json:"hops"`
 	Steps int `json:"steps"`
 	// Of the link router; zero with netem.
 	RouterLatenessP50 time.Duration `json:"router_lateness_p50_ns"`
 	RouterLatenessP99 time.Duration `json:"router_lateness_p99_ns"`
 	RouterPackets     uint64        `json:"router_packets"`
-	// RouterNoPriority says that the router had none over other programs.
+	// RouterNoPriority reports that the router had no priority over other
+	// programs.
 	RouterNoPriority bool `json:"router_no_priority,omitempty"`
-	// UnplannedDrops are packets that were lost for lack of room and not by
+	// UnplannedDrops counts packets that were lost for lack of room rather than by
 	// plan: overflows of the router, of its sockets, of a netem's limit.
 	UnplannedDrops uint64 `json:"unplanned_drops"`
 	// BusyShare is the share of its rate that a link passed on while packets
-	// waited for it, which should be 1: the worst link, named by its sender,
-	// and for how long it was busy.
+	// waited for it; it should be 1. It is that of the worst link, BusyLink, named
+	// by its sender. BusyFor is how long that link was busy.
 	BusyLink  string        `json:"busy_link,omitempty"`
 	BusyTime  time.Duration `json:"busy_time_ns"`
 	BusyShare float64       `json:"busy_share"`
-	// Processors are those of the hosts, where these have different ones.
+	// Processors are the processor types of the hosts, if they differ.
 	Processors []string `json:"processors,omitempty"`
-	// InjectLateness is how long after its time the slowest inject of links
-	// was in place.
+	// InjectLateness is the delay with which the slowest inject of links was in
+	// place.
 	InjectLateness time.Duration `json:"inject_lateness_ns"`
-	// By how much the timers of workers came late.
+	// Lateness of the workers' timers.
 	TimerLatenessP50 time.Duration `json:"timer_lateness_p50_ns"`
 	TimerLatenessP99 time.Duration `json:"timer_lateness_p99_ns"`
-	// Computing is how much of an inner step's time computing took, where something
-	// real is trained: the 90th percentile of the steps.
+	// Computing is the share of an inner step's time spent on computing, if
+	// something real is trained: the 90th percentile of the steps.
 	Computing float64 `json:"computing,omitempty"`
-	// ComputeWait is the share of a round by which measured inner steps took longer
-	// because what computes them waited for a processor: of the worker that waited most.
+	// ComputeWait is the share of a round by which measured inner steps took
+	// longer because their threads waited for a processor. It is that of the
+	// worker that waited most.
 	ComputeWait float64 `json:"compute_wait,omitempty"`
-	// Doubts are workers that were left out or evicted as late in a round in which their
-	// inner steps were late for want of a processor.
+	// Doubts are workers that were left out or evicted as late in a round in which
+	// their inner steps were late for lack of a processor.
 	Doubts []Doubt `json:"doubts,omitempty"`
-	// CPUWait is how long the threads of the worker that waited most stood in
-	// line for a CPU, as a share of the time. Above 1 several did at once. Threads
-	// that train do not count.
+	// CPUWait is the time for which the threads of a worker waited for a CPU, as a
+	// share of the run's time, for the worker that waited most. Above 1, several
+	// threads waited at once. Threads that train do not count.
 	CPUWait float64 `json:"cpu_wait"`
-	// CPUPressure is the share of the time, 0 to 1, in which some task of the
-	// machine waited for a CPU (PSI, "some").
+	// CPUPressure is the share of the time, 0 to 1, in which at least one task of
+	// the machine waited for a CPU (PSI, "some").
 	CPUPressure float64 `json:"cpu_pressure"`
-	// CPUQuota is how many processors the control group of the programs may use, and
-	// Throttled is the share of time in which that quota was used up.
+	// CPUQuota is the number of processors that the control group of the programs
+	// may use. Throttled is the share of time in which that quota was used up.
 	CPUQuota  float64 `json:"cpu_quota,omitempty"`
 	Throttled float64 `json:"throttled,omitempty"`
-	// Steal and SoftIRQ are the shares of all CPU time that the machine's
-	// host took away, and that went into passing packets on.
+	// Steal and SoftIRQ are the shares of all CPU time that the machine's host
+	// took away, and that passing packets on took.
 	Steal   float64 `json:"steal"`
 	SoftIRQ float64 `json:"softirq"`
 	// Stall is the longest stall of a process of the run without a
 	// pause in the scenario, and StallOf is the process.
 	Stall   time.Duration `json:"stall_ns,omitempty"`
 	StallOf string        `json:"stall_of,omitempty"`
-	// Underlay is what became of frames between hosts, where there are several. The
-	// other measurements are then of the worst host.
+	// Underlay describes the frames between hosts, for a run over several. The
+	// other measurements are then those of the worst host.
 	Underlay []Underlay `json:"underlay,omitempty"`
 }
 
-// Doubt is a decision that rests on a worker's inner steps, which were late by that much
-// for want of a processor, in a round that had lasted so long.
+// Doubt is a decision about a worker whose inner steps were late by that much
+// for lack of a processor, in a round that had lasted that long.
 type Doubt struct {
 	Worker  string        `json:"worker"`
 	Round   int           `json:"round"`
@@ -116,7 +118,8 @@ type Doubt struct {
 	After   time.Duration `json:"after_ns"`
 }
 
-// Doubtful says whether the worker may have been late for want of a processor alone.
+// Doubtful reports whether the worker may have been late for lack of a
+// processor alone.
 func (d Doubt) Doubtful() bool { return float64(d.Late) > shareSuspect*float64(d.After) }
 
 // PairRTT is the round trip of one pair of nodes without load.
@@ -125,61 +128,60 @@ type PairRTT struct {
 	To      string        `json:"to"`
 	Planned time.Duration `json:"planned_rtt_ns"`
 	Jitter  time.Duration `json:"planned_jitter_ns"` // of both ways
-	// Sending is what rates may add: the time that its frames take at them.
+	// Sending is the time that rates may add: that of the frames at these rates.
 	Sending  time.Duration `json:"planned_sending_ns,omitempty"`
 	Measured time.Duration `json:"measured_rtt_ns"` // the median
 }
 
-// Thresholds. Each is a pair: above the first a run is suspect, above the
-// second invalid. docs/notes/fidelity.md has the experiments.
+// Thresholds, in pairs. Above the first a run is suspect, above the second
+// invalid. docs/notes/fidelity.md has the experiments.
 const (
-	// An echo costs about 0.3 ms of wake-ups and system calls where CPUs are
-	// free, and the machine's timers are good for half a millisecond: 1 ms
-	// plus 5 % is beyond both. At five times that the path is another one.
+	// An echo costs about 0.3 ms of wake-ups and system calls if CPUs are free,
+	// and the machine's timers are exact to half a millisecond. 1 ms plus 5 % is
+	// beyond both. At five times that, the path is not the planned one.
 	rttSlackSuspect, rttShareSuspect = 1 * time.Millisecond, 0.05
 	rttSlackInvalid, rttShareInvalid = 5 * time.Millisecond, 0.25
 	// Nothing may arrive before its time: 0.1 ms allows for the clocks'
-	// grain. An RTT below that means that the delay is not installed.
+	// resolution. An RTT below that means that the delay is not installed.
 	rttEarly = 100 * time.Microsecond
-	// What lateness can have added to a round, as a share of it: the median at
-	// each of its hops, or timers, and once the 99th percentile.
+	// The time that lateness may have added to a round, as a share of it: the
+	// median at each of its hops, or timers, and the 99th percentile once.
 	shareSuspect, shareInvalid = 0.05, 0.20
-	// Where no round is known lateness is judged by itself. A timerfd on a
-	// locked thread is late by 0.5 ms in the 99th percentile on an unloaded
-	// 2-core machine, a Go timer by 1 to 1.6 ms.
+	// Without a known round, lateness is judged by itself. A timerfd on a locked
+	// thread is late by 0.5 ms in the 99th percentile on an unloaded 2-core
+	// machine, a Go timer by 1 to 1.6 ms.
 	routerLateSuspect, routerLateInvalid = 1 * time.Millisecond, 10 * time.Millisecond
 	timerLateSuspect, timerLateInvalid   = 5 * time.Millisecond, 50 * time.Millisecond
-	// Inner steps that compute for half of their time leave too little for what else
-	// their processor has to do, and those that compute for longer than they last
-	// make the pace.
+	// Inner steps that compute for half of their time leave too little for the
+	// other work of their processor. Steps that compute for longer than they
+	// should last set the pace.
 	computingSuspect, computingInvalid = 0.5, 1
-	// A link that is busy passes on its rate within 0.5 %, and within 2.5 %
-	// where senders hand over whole batches and it was busy for 0.1 s only.
+	// A link that is busy passes on its rate within 0.5 %, or within 2.5 % if
+	// senders hand over whole batches and it was busy for only 0.1 s.
 	leastBusy                = 100 * time.Millisecond
 	busySuspect, busyInvalid = 0.05, 0.20
-	// Where no round is known, an inject of links is judged by itself. A change
-	// of a small network takes 1 to 5 ms.
+	// Without a known round, an inject of links is judged by itself. A change of a
+	// small network takes 1 to 5 ms.
 	injectSuspect, injectInvalid = 20 * time.Millisecond, 200 * time.Millisecond
-	// One drop that no plan asks for can cost a connection a round trip or
-	// a timeout; one in a thousand weighs as much as the losses that
-	// scenarios plan.
+	// One unplanned drop can cost a connection a round trip or a timeout. One in a
+	// thousand weighs as much as the losses that scenarios plan.
 	dropShareInvalid = 0.001
-	// Workers of comfortable runs wait for 0.3 to 0.5 of the time, those of
-	// runs that the CPU sets the pace of for more than all of it.
+	// Workers of comfortable runs wait for 0.3 to 0.5 of the time. In runs whose
+	// pace the CPU sets, they wait for more than all of it.
 	waitSuspect, waitInvalid = 0.7, 0.9
-	// The pressure counts other programs' tasks too, and reaches 0.98 where
-	// they do no harm. It is judged only where the kernel does not say how
-	// long a thread waits.
+	// The pressure counts other programs' tasks too, and reaches 0.98 where they
+	// do no harm. It is judged only if the kernel does not report how long a
+	// thread waits.
 	pressureSuspect, pressureInvalid = 0.6, 0.9
-	// A group that has used its quota up stalls until the next period, for up to
+	// A group that has used up its quota stalls until the next period, for up to
 	// 100 ms at a time.
 	throttledSuspect, throttledInvalid = 0.01, 0.10
-	// A host that takes a twentieth of the CPU takes all of it for a while. That
-	// may have had no effect; where there is one it is the likely cause.
+	// A host that takes a twentieth of the CPU takes all of it at times. That may
+	// have no effect; if there is an effect, it is the likely cause.
 	stealNamed = 0.05
 )
 
-// Judge weighs every measurement; the verdict is the worst of them.
+// Judge judges every measurement; the verdict is the worst.
 func Judge(m Measurements) Verdict {
 	v := judge(m)
 	v.stall(m, Invalid)
@@ -225,8 +227,8 @@ func judge(m Measurements) Verdict {
 	return v
 }
 
-// doubt names the decisions that rest on a lack of processors. The others of the run do
-// not, so that it is no worse than suspect.
+// doubt names the decisions that may follow from a lack of processors. The
+// run's other decisions do not, so the run is at worst suspect.
 func (v *Verdict) doubt(all []Doubt) {
 	const shown = 3
 	for _, d := range all[:min(len(all), shown)] {
@@ -242,8 +244,8 @@ func (v *Verdict) doubt(all []Doubt) {
 	}
 }
 
-// stall judges how long a process stalled. It makes a round bad, and a run no worse
-// than suspect: the other rounds know nothing of it.
+// stall judges how long a process stalled. It makes a round bad, and a run at
+// worst suspect: the stall does not affect the other rounds.
 func (v *Verdict) stall(m Measurements, worst Level) {
 	if m.Stall == 0 || m.RoundTime == 0 {
 		return
@@ -258,7 +260,7 @@ func (v *Verdict) stall(m Measurements, worst Level) {
 	}
 }
 
-// cause names who is likely to have made what is wrong.
+// cause names the likely causes of a problem.
 func (v *Verdict) cause(m Measurements) {
 	if v.Verdict != Valid {
 		v.Reasons = append(v.Reasons, Likely(m)...)
@@ -268,7 +270,7 @@ func (v *Verdict) cause(m Measurements) {
 // PriorityFix says how an ordinary user's router gets priority.
 const PriorityFix = "run as root, or allow it to the program (sudo setcap cap_sys_nice+ep $(which testbed)) or to the user (two lines in /etc/security/limits.conf: «- rtprio 1» and «- nice -20»)"
 
-// Likely says what is the likely cause if something is wrong.
+// Likely returns the likely causes if something is wrong.
 func Likely(m Measurements) (causes []string) {
 	if m.Steal > stealNamed {
 		causes = append(causes, fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal))
@@ -285,7 +287,7 @@ func Likely(m Measurements) (causes []string) {
 	return causes
 }
 
-// Run weighs a run's measurements and the levels of its rounds: a bad round
+// Run judges a run's measurements and the levels of its rounds: a bad round
 // makes a run suspect, and more than half of them invalid.
 func Run(m Measurements, rounds []Level) Verdict {
 	v := judge(m)
@@ -325,9 +327,9 @@ func (v *Verdict) judgePair(p PairRTT) {
 	}
 }
 
-// late judges a lateness by what it can have added to a round with count of
-// it in a row, or by itself where no round is known. The median comes at each
-// of them; what is rare meets all of them at once, so it comes once.
+// late judges a lateness by what it can have added to a round with count of it
+// in a row, or by itself if no round is known. The median applies to each of
+// them. Rare lateness hits all of them at once, so it applies once.
 func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, suspect, invalid time.Duration) {
 	if round > 0 && count > 0 {
 		share := float64(time.Duration(count)*p50+p99) / float64(round)

@@ -2,32 +2,34 @@ package fidelity
 
 import "time"
 
-// Underlay is what became of the frames from one host of a run to another.
+// Underlay describes the transfer of frames from one host of a run to another.
 type Underlay struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
 	Frames uint64 `json:"frames"`
 	Lost   uint64 `json:"lost_datagrams"`
-	// Late are frames that came after they were due, LateMax by how much at most.
+	// Late counts frames that came after they were due. LateMax is the largest
+	// delay.
 	Late    uint64        `json:"late"`
 	LateMax time.Duration `json:"late_max_ns"`
 	// Forged and Replayed are datagrams that were not accepted.
 	Forged   uint64 `json:"forged"`
 	Replayed uint64 `json:"replayed"`
-	// ClockBound is by how much the two clocks can have been misjudged at the end:
-	// every delay between the hosts is off by as much.
+	// ClockBound is the largest possible error in the difference of the two clocks
+	// at the end. Every delay between the hosts has the same error.
 	ClockBound time.Duration `json:"clock_bound_ns"`
 }
 
 const (
-	// A frame in a hundred that comes late shifts no median, and one in five does.
+	// If one frame in a hundred comes late, no median shifts; if one in five does,
+	// medians shift.
 	underlaySuspect, underlayInvalid = 0.01, 0.20
 	// A clock off by a millisecond is as bad as a round trip off by one.
 	clockSuspect = time.Millisecond
 )
 
-// judgeUnderlay judges what lies between two hosts. A frame that it lost was lost
-// against the plan, like one for which there was no room.
+// judgeUnderlay judges the network between two hosts. A frame lost there is an
+// unplanned loss, like a frame without room.
 func (v *Verdict) judgeUnderlay(u Underlay) {
 	if u.Frames+u.Lost == 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CountARP has Strays count the ARP packets that nodes on this host send from now on. The
-// caller is in the hub. Counting ends with the network.
+// CountARP begins to count, in Strays, the ARP packets that nodes on this host
+// send. The caller is in the hub. Counting ends with the network.
 func (n *Network) CountARP() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -24,9 +24,9 @@ func (n *Network) CountARP() error {
 	return nil
 }
 
-// arpSocket counts ARP packets that come from an interface. Nobody reads them: the kernel
-// counts those that find no room, too. Sockets for one protocol do not see what a bridge
-// takes, so a filter chooses.
+// arpSocket counts ARP packets that come from an interface. Nobody reads them:
+// the kernel also counts packets without room. A socket for a single protocol
+// does not see packets that a bridge takes, so a filter selects them.
 func arpSocket(link int) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil { // protocol 0: nothing yet
 		return -1, os.NewSyscallError("socket", err)
@@ -35,7 +35,7 @@ func arpSocket(link int) (fd int, err error) {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: etherType},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.ETH_P_ARP, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 1}, // a byte of it
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1}, // one byte of it
 		{Code: unix.BPF_RET | unix.BPF_K},
 	}
 	all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
@@ -50,7 +50,7 @@ func arpSocket(link int) (fd int, err error) {
 	return fd, nil
 }
 
-// arps is how many have been counted since the last call.
+// arps is the number of packets counted since the last call.
 func (n *node) arps() (uint64, error) {
 	if n.arp == nil {
 		return 0, nil

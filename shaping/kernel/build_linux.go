@@ -20,8 +20,8 @@ import (
 const (
 	// NodeInterface is the name of every node's own interface.
 	NodeInterface = "eth0"
-	// bridgeName cannot be the name of a node, nor can what begins with
-	// pathPrefix: the interface whose queues are the paths from a node.
+	// bridgeName cannot be the name of a node. Neither can names that begin with
+	// pathPrefix: they are the interfaces whose queues are the paths from a node.
 	bridgeName = "+hub"
 	pathPrefix = "+"
 	// addrGenNone keeps IPv6 silent: without a link-local address there is
@@ -29,12 +29,13 @@ const (
 	addrGenNone = 1
 )
 
-// Build installs the nodes of the plan that are here, by their places in it, around
-// the network namespace of the calling thread, the hub, which must be the caller's
-// own: interfaces named like the nodes, and a bridge unless it is Routed, appear in
-// it. The others are on other hosts, which takes a router; without here none are. The
-// caller holds the thread locked. Where the kernel lacks something the error is an
-// *errs.UnsupportedError; after any error nothing is left behind.
+// Build installs the plan's nodes on this host, around the hub: the network
+// namespace of the calling thread. The hub must be the caller's own. Interfaces
+// named like the nodes appear in it, and a bridge unless the backend is Routed.
+// here reports which nodes, by their places in the plan, are on this host; nil
+// means all. Nodes on other hosts need a router. The caller holds the thread
+// locked. If the kernel lacks a feature, the error is an
+// *errs.UnsupportedError. After any error nothing is left behind.
 func Build(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Network, error) {
 	if err := backend.check(); err != nil {
 		return nil, err
@@ -88,12 +89,13 @@ func (n *Network) build() error {
 	return n.awaitCarriers()
 }
 
-// patience bounds the wait for the kernel's work queue.
+// patience limits the wait for the kernel's work queue.
 const patience = 30 * time.Second
 
-// awaitCarriers waits until both ends of every link send. The kernel activates the end
-// that came up first in a work queue, some time after the second came up, and silently
-// drops packets that are sent before (link_watch.c, dev_activate).
+// awaitCarriers waits until both ends of every link send. The kernel activates
+// the end that came up first in a work queue, some time after the second came
+// up, and silently drops packets that are sent earlier (link_watch.c,
+// dev_activate).
 func (n *Network) awaitCarriers() error {
 	deadline := time.Now().Add(patience)
 	for _, i := range n.here {
@@ -121,8 +123,8 @@ func (n *Network) awaitCarriers() error {
 }
 
 // createNamespaces makes an anonymous namespace for every node here. If the
-// thread cannot return home it stays locked once more, and so dies with its
-// goroutine instead of running others in the wrong namespace.
+// thread cannot return home, it stays locked and dies with its goroutine
+// instead of running others in the wrong namespace.
 func (n *Network) createNamespaces(home netns.NsHandle) (err error) {
 	runtime.LockOSThread()
 	for _, i := range n.here {
@@ -149,7 +151,7 @@ func (n *Network) createNamespace(of *node) error {
 	}
 	of.ns, of.conn = ns, c
 	if n.plan.TCP == "" {
-		_ = setTCP(shaping.DefaultTCP) // TCP says what came of it
+		_ = setTCP(shaping.DefaultTCP) // TCP reports the result
 		return nil
 	}
 	return setTCP(n.plan.TCP)
@@ -172,8 +174,8 @@ func (n *Network) createBridge() (*netlink.Bridge, error) {
 	return bridge, nil
 }
 
-// createLink makes both ends of node i's link where they live, in one call,
-// so that no end is ever anywhere else.
+// createLink makes both ends of node i's link directly in their namespaces, in
+// one call, so that no end is ever anywhere else.
 func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge) error {
 	p, node := n.plan.Nodes[i], &n.nodes[i]
 	attrs := netlink.NewLinkAttrs()
@@ -213,8 +215,8 @@ func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge
 	return node.conn.address(n.plan, i, inside)
 }
 
-// createPaths makes the interface with the paths from node i, and leads through
-// it what comes from the node.
+// createPaths makes the interface with the paths from node i, and redirects the
+// node's packets through it.
 func (n *Network) createPaths(i int) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = pathName(i), shaping.MTU
@@ -235,7 +237,7 @@ func pathName(i int) string { return pathPrefix + strconv.Itoa(i) }
 // raise brings a link up without IPv6.
 func (c *conn) raise(link netlink.Link) error {
 	err := c.LinkSetIP6AddrGenMode(link, addrGenNone)
-	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) { // no IPv6 at all is as good
+	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) { // without any IPv6 there is nothing to do
 		return fmt.Errorf("silencing IPv6 on %s: %w", link.Attrs().Name, err)
 	}
 	if err := c.LinkSetUp(link); err != nil {
@@ -245,7 +247,7 @@ func (c *conn) raise(link netlink.Link) error {
 }
 
 // join makes the link a port of the bridge that forwards to known addresses
-// only: nothing is flooded, nothing is learnt.
+// only: it floods nothing and learns nothing.
 func (c *conn) join(link netlink.Link, bridge *netlink.Bridge, mac shaping.MAC) error {
 	index := link.Attrs().Index
 	if err := c.LinkSetMasterByIndex(link, bridge.Index); err != nil {
@@ -272,8 +274,8 @@ func (c *conn) join(link netlink.Link, bridge *netlink.Bridge, mac shaping.MAC) 
 	return nil
 }
 
-// address gives node i its address and tells it all others, so that address
-// resolution never crosses the link.
+// address gives node i its address and announces it to all others, so that
+// address resolution never crosses the link.
 func (c *conn) address(plan *shaping.Plan, i int, eth0 netlink.Link) error {
 	lo, err := c.LinkByName("lo")
 	if err != nil {
@@ -291,7 +293,7 @@ func (c *conn) address(plan *shaping.Plan, i int, eth0 netlink.Link) error {
 	return c.neighbours(plan, i, eth0.Attrs().Index)
 }
 
-// neighbours tells node i all others.
+// neighbours adds all others to node i's neighbours.
 func (c *conn) neighbours(plan *shaping.Plan, i, eth0 int) error {
 	for j, peer := range plan.Nodes {
 		if j == i {
@@ -326,7 +328,7 @@ func (n *Network) shape(i int) error {
 	return nil
 }
 
-// explain names what the kernel means by EINVAL if the tree duplicates.
+// explain names the meaning of EINVAL if the tree duplicates.
 func (t tree) explain(err error) error {
 	duplicates := func(c class) bool { return c.leaf.netem != nil && c.leaf.netem.duplicate > 0 }
 	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(t.classes, duplicates) {
@@ -339,8 +341,8 @@ func ipNet(n shaping.NodePlan) *net.IPNet {
 	return &net.IPNet{IP: n.Addr.Addr().AsSlice(), Mask: net.CIDRMask(n.Addr.Bits(), 32)}
 }
 
-// hubMAC is the address of the hub's end of node k's link. It receives
-// nothing, and must only differ from every node's.
+// hubMAC is the address of the hub's end of node k's link. It receives nothing,
+// and only has to differ from every node's.
 func hubMAC(k int) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x54, 0x42, 0x01, byte((k + 1) >> 8), byte(k + 1)}
 }

@@ -12,15 +12,15 @@ import (
 	"testbed/shaping"
 )
 
-// Change makes the network that of another plan for the same nodes, while it
-// carries traffic. Only what differs is touched, and in place: packets under
-// way stay under way. There are two exceptions, both meant: a path that is
-// cut loses them, as a cable does; and a device whose queues need another
-// arrangement gets new ones (a rate from or to unlimited; above 64 peers, the
-// first path from a node that is unlike its others).
+// Change changes the network to another plan for the same nodes, while it
+// carries traffic. It touches only differences, and changes them in place:
+// packets under way stay under way. There are two intended exceptions. A path
+// that is cut loses them, as a cable does. And a device whose queues need
+// another arrangement gets new ones (a rate from or to unlimited; above 64
+// peers, the first path from a node that differs from its others).
 //
-// What was touched is read back. After an error the network may be anywhere
-// between the two plans; another Change that succeeds mends that. The plan
+// Change reads back everything that it touched. After an error the network may
+// be anywhere between the two plans, until another Change succeeds. The plan
 // must not be changed afterwards.
 func (n *Network) Change(plan *shaping.Plan) error {
 	n.mu.Lock()
@@ -39,7 +39,7 @@ func (n *Network) Change(plan *shaping.Plan) error {
 		return fmt.Errorf("changing links: %w", err)
 	}
 	var touched []*device
-	before := make(dumps) // one look for all: a dump of a large hub takes long
+	before := make(dumps) // one dump for all: dumping a large hub takes long
 	for _, i := range n.here {
 		p := plan.Nodes[i]
 		for _, step := range []struct {
@@ -74,7 +74,7 @@ func (n *Network) sameNodes(plan *shaping.Plan) error {
 	return nil
 }
 
-// verify compares the devices with what they should hold now.
+// verify compares the devices with their expected state.
 func (n *Network) verify(touched []*device) error {
 	var errs []error
 	after := make(dumps)
@@ -95,7 +95,7 @@ func (n *Network) verify(touched []*device) error {
 	return errors.Join(errs...)
 }
 
-// dumps holds the queues of namespaces, each looked at when first asked for.
+// dumps holds the queues of namespaces, each read on first use.
 type dumps map[*conn]map[int][]qdisc
 
 func (all dumps) of(d *device) ([]qdisc, error) {
@@ -109,21 +109,21 @@ func (all dumps) of(d *device) ([]qdisc, error) {
 	return all[d.conn][d.index], nil
 }
 
-// device is one end of a link, and what leaves it.
+// device is one end of a link, with the queues of packets that leave it.
 type device struct {
 	conn  *conn
 	index int
 	name  string
 	tree  tree
-	// redirect is the interface through which what arrives here is led, zero for
-	// none. It never changes.
+	// redirect is the interface through which arriving packets are redirected,
+	// zero for none. It never changes.
 	redirect int
 	known    bool // the kernel holds the tree; not after an error
-	// past counts the queues that are gone, by their place.
+	// past has the counts of queues that are gone, by their place.
 	past map[uint32]qdisc
 }
 
-// lines is what the kernel should hold for the device.
+// lines is the expected state of the device in the kernel.
 func (d *device) lines(seeds bool) []string {
 	all := d.tree.lines(seeds)
 	if d.redirect != 0 {
@@ -140,7 +140,7 @@ func (d *device) install(t tree) error {
 	return err
 }
 
-// change makes the device's tree the one wanted.
+// change changes the device's tree to the wanted one.
 func (d *device) change(want tree, before dumps) error {
 	was, known := d.tree, d.known
 	d.tree, d.known = want, false
@@ -178,21 +178,21 @@ func (d *device) change(want tree, before dumps) error {
 	return nil
 }
 
-// rebuild replaces whatever the device holds.
+// rebuild replaces all queues of the device.
 func (d *device) rebuild(want tree, before dumps) error {
 	if _, err := d.remember(before, func(qdisc) bool { return true }); err != nil {
 		return err
 	}
 	_, err := d.conn.request(unix.RTM_DELQDISC, unix.NLM_F_ACK, 0,
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(d.index), Parent: netlink.HANDLE_ROOT})
-	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // there was none
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // there was no queue
 		return fmt.Errorf("removing the queues: %w", err)
 	}
 	return d.conn.install(d.index, want)
 }
 
-// changeLeaf changes a queue in place. One whose path is cut is exchanged for
-// a new one instead, because only so does the kernel let go of what is in it.
+// changeLeaf changes a queue in place. A queue whose path is cut is replaced by
+// a new one, because only then does the kernel drop its packets.
 func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	if want.netem == nil || !want.netem.cut || was.netem.cut {
 		return d.conn.setLeaf(0, d.index, parent, 0, want)
@@ -201,13 +201,13 @@ func (d *device) changeLeaf(parent uint32, was, want leaf, before dumps) error {
 	if err != nil {
 		return err
 	}
-	// The other of the two handles that a place has.
+	// The second of the two handles of a place.
 	const other = 0x4000 << 16
 	return d.conn.setLeaf(unix.NLM_F_CREATE|unix.NLM_F_REPLACE, d.index, parent, old^other, want)
 }
 
-// remember adds the counts of queues that are about to go to past, and
-// returns the handle of one. What they still hold is lost, and counted as
+// remember adds the counts of queues that are about to be removed to past, and
+// returns the handle of one of them. Packets in them are lost, and counted as
 // dropped.
 func (d *device) remember(before dumps, goes func(qdisc) bool) (handle uint32, err error) {
 	queues, err := before.of(d)
@@ -230,7 +230,8 @@ func (d *device) remember(before dumps, goes func(qdisc) bool) (handle uint32, e
 	return handle, nil
 }
 
-// counted is the device's leaves among queues, with what went before them.
+// counted is the device's leaves among queues, with the counts of their
+// predecessors.
 func (d *device) counted(queues []qdisc) []qdisc {
 	all := leaves(queues)
 	for k := range all {

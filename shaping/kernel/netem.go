@@ -9,10 +9,10 @@ import (
 	"testbed/shaping"
 )
 
-// netem is a path as the kernel's queue of that name counts it.
+// netem is a path in the units of the kernel's netem queue.
 type netem struct {
 	oneWayDelay, jitter time.Duration
-	// Probabilities as netem counts them: 2³²−1 is certain.
+	// Probabilities in netem's unit: 2³²−1 is certain.
 	loss, duplicate, reorder, corrupt uint32
 	burst                             burst  // the zero value: loss counts
 	rate                              uint64 // bytes per second: the path's, or keepOrderRate
@@ -22,7 +22,7 @@ type netem struct {
 	cut          bool // the loss is a cut
 }
 
-// burst has the parameters of netem's gemodel in the kernel's terms.
+// burst has the parameters of netem's gemodel in the kernel's units.
 type burst struct{ enter, leave, deliveredInside, lossOutside uint32 }
 
 // keepOrderRate is a rate so high that it delays nothing. With any rate
@@ -30,7 +30,7 @@ type burst struct{ enter, leave, deliveredInside, lossOutside uint32 }
 // and so does a change to a shorter delay.
 const keepOrderRate = 125e9 // bytes per second
 
-// netemOf puts the path from node i to node j in the kernel's terms.
+// netemOf converts the path from node i to node j to the kernel's units.
 func netemOf(plan *shaping.Plan, i, j int) *netem {
 	p := plan.Paths[i][j]
 	n := &netem{
@@ -42,14 +42,14 @@ func netemOf(plan *shaping.Plan, i, j int) *netem {
 		n.burst = burst{chance(b.Enter), chance(b.Leave), ^chance(b.LossInside), chance(b.LossOutside)}
 	}
 	if p.Cut {
-		// A duplicate makes up for a loss, and must not here.
+		// netem would let a duplicate make up for a loss. On a cut path it must not.
 		n.loss, n.burst, n.duplicate, n.cut = chance(1), burst{}, 0, true
 	}
 	return n
 }
 
-// pathSeed takes names and not positions, so that a pair keeps its pattern
-// when other nodes join the scenario.
+// pathSeed depends on names and not on positions, so that a pair keeps its
+// pattern when other nodes join the scenario.
 func pathSeed(plan *shaping.Plan, i, j int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d %s %s", plan.Seed, plan.Nodes[i].Name, plan.Nodes[j].Name)
@@ -58,7 +58,7 @@ func pathSeed(plan *shaping.Plan, i, j int) uint64 {
 
 func chance(p shaping.Probability) uint32 { return uint32(float64(p) * (1<<32 - 1)) }
 
-// text describes the queue; the seed where the kernel tells it.
+// text describes the queue, with its seed if the kernel reports it.
 func (n *netem) text(limit uint32, withSeed bool) string {
 	line := fmt.Sprintf("netem limit %d packets one_way_delay %v jitter %v loss %08x", limit, n.oneWayDelay, n.jitter, n.loss)
 	if b := n.burst; b != (burst{}) {

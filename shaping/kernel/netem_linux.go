@@ -18,9 +18,9 @@ const (
 	netemLossGE       = 2  // in TCA_NETEM_LOSS: Gilbert-Elliott
 )
 
-// options is what the kernel takes. Every attribute is there, also the zero
-// ones, because a change leaves alone what is not given. Without withTable a
-// fresh queue is uniform, and an existing one keeps its distribution.
+// options are the queue's attributes for the kernel, including zero ones,
+// because a change leaves missing attributes alone. Without withTable a new
+// queue is uniform, and an existing one keeps its distribution.
 func (n *netem) options(limit uint32, withTable bool) *nl.RtAttr {
 	qopt := nl.TcNetemQopt{Limit: limit, Loss: n.loss, Duplicate: n.duplicate} // times follow, exactly
 	if n.reorder > 0 {
@@ -53,7 +53,7 @@ func (n *netem) options(limit uint32, withTable bool) *nl.RtAttr {
 	return options
 }
 
-// parseNetem reads what the kernel tells about a netem queue.
+// parseNetem reads the kernel's description of a netem queue.
 func parseNetem(options []byte) (n *netem, limit uint32, hasSeed bool, err error) {
 	if len(options) < nl.SizeofTcNetemQopt {
 		return nil, 0, false, fmt.Errorf("reading a netem queue: %d bytes of options", len(options))
@@ -96,5 +96,5 @@ func parseNetem(options []byte) (n *netem, limit uint32, hasSeed bool, err error
 	return n, qopt.Limit, hasSeed, nil
 }
 
-// needsTable says whether a fresh queue must be given its distribution.
+// needsTable reports whether a new queue must be given its distribution.
 func (n *netem) needsTable() bool { return n.distribution != shaping.Uniform }

@@ -33,9 +33,9 @@ type node struct {
 	paths           int // that of the ifb with netem queues; BackendNetem only
 	up, path, down  device
 	window          int          // bytes of TCP's buffers that were asked for
-	refused         map[int]bool // the peers that the node has no route to
-	arp             *os.File     // counts ARP packets; nil: nobody does
-	arpSeen         uint64       // so many so far
+	refused         map[int]bool // peers that the node has no route to
+	arp             *os.File     // counts ARP packets; nil: not counted
+	arpSeen         uint64       // number counted so far
 }
 
 // Nodes returns the names of the nodes on this host in the order of the plan.
@@ -49,7 +49,7 @@ func (n *Network) Nodes() []string {
 	return names
 }
 
-// Places are those of Nodes in the plan.
+// Places are the places of Nodes in the plan.
 func (n *Network) Places() []int { return slices.Clone(n.here) }
 
 // NS returns the namespace of the named node, or netns.None() if there is
@@ -106,7 +106,7 @@ func (n *Network) Close() error {
 	return errors.Join(errs...)
 }
 
-// Difference is one line in which the kernel's state departs from the plan:
+// Difference is one line in which the kernel's state differs from the plan:
 // planned and not found, or found and not planned.
 type Difference struct {
 	Where          string // node and device, for example "w0 eth0"
@@ -120,9 +120,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: not planned: %q", d.Where, d.Found)
 }
 
-// ReadBack compares what the kernel holds with the plan: links, addresses,
-// neighbours, and every queue, class and filter. No differences mean that
-// the plan is installed, wholly and exactly.
+// ReadBack compares the kernel's state with the plan: links, addresses,
+// neighbours, and every queue, class and filter. Without differences, the plan
+// is installed completely and exactly.
 func (n *Network) ReadBack() ([]Difference, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -163,7 +163,7 @@ func (n *Network) ReadBack() ([]Difference, error) {
 	return all, nil
 }
 
-// compare reports the lines that are in one of the two only.
+// compare reports the lines that are in only one of the two.
 func compare(where string, planned, found []string) []Difference {
 	var all []Difference
 	planned, found = slices.Sorted(slices.Values(planned)), slices.Sorted(slices.Values(found))
@@ -200,7 +200,7 @@ func nodeLines(plan *shaping.Plan, i int, backend Backend) []string {
 	return all
 }
 
-// linkLine describes a link; segments is its gso_max_segs, where it matters.
+// linkLine describes a link. segments is its gso_max_segs, if it matters.
 func linkLine(name string, mac net.HardwareAddr, up bool, segments uint32) string {
 	line := fmt.Sprintf("link %s %v mtu %d", name, mac, shaping.MTU)
 	if up {
@@ -218,7 +218,8 @@ func neighbourLine(ip string, mac net.HardwareAddr) string {
 
 func refusedLine(ip string) string { return "route to " + ip + " unreachable" }
 
-// readNode writes the state of a node's namespace as nodeLines does.
+// readNode describes the state of a node's namespace in the format of
+// nodeLines.
 func (c *conn) readNode(index int) ([]string, error) {
 	queues, err := c.qdiscs()
 	if err != nil {
@@ -277,23 +278,23 @@ func describeLink(a *netlink.LinkAttrs, segments uint32) string {
 	return line
 }
 
-// QueueCount is what one queue has passed on and dropped since it was made.
+// QueueCount counts the packets that one queue has passed on and dropped since
+// it was made.
 type QueueCount struct {
-	// Node is whose access link the queue belongs to, or from whom the path
-	// leads whose queue it is.
+	// Node is the node of the access link, or the node at which the path begins.
 	Node string
 	Down bool // towards the node; otherwise from it
-	// Peer is the other node of the pair, empty where the queue is shared.
+	// Peer is the other node of the pair, empty if the queue is shared.
 	Peer    string
 	Kind    string // bfifo: a rate's; netem: a path's
 	Packets uint64
 	Bytes   uint64 // of Ethernet frames
-	// Drops are packets beyond a rate's queue, as the plan has it.
+	// Drops are packets beyond a rate's queue, as planned.
 	Drops uint64
-	// Lost are packets that a netem lost: by loss, by a cut, with a queue that
-	// a change replaced, or beyond netem's own limit. The kernel counts these
-	// together; where nothing was lossy, cut or replaced, they are the last,
-	// which no plan asks for.
+	// Lost are packets that a netem lost: by loss, by a cut, with a queue that a
+	// change replaced, or beyond netem's own limit. The kernel counts these
+	// together. If nothing was lossy, cut or replaced, they are beyond the limit,
+	// which is never planned.
 	Lost uint64
 }
 
@@ -340,7 +341,7 @@ func (n *Network) count(node string, down bool, t tree, queues []qdisc) []QueueC
 	return all
 }
 
-// peer names the node of a class that is one node's alone.
+// peer names the node of a class that belongs to a single node.
 func (n *Network) peer(c class) string {
 	if c.mask != 0xffffffff {
 		return ""
@@ -353,22 +354,24 @@ func (n *Network) peer(c class) string {
 	return ""
 }
 
-// Load is what a rate has passed on, and what waits for it.
+// Load is the amount that a rate has passed on, and the amount that waits for
+// it.
 type Load struct {
-	Rate    shaping.Rate // of the moment; zero where it is unlimited
+	Rate    shaping.Rate // the current one; zero if unlimited
 	Bytes   uint64       // of Ethernet frames, passed on so far
 	Waiting uint64       // bytes
 }
 
-// UpRate is rate_up, of the moment, of the node at that place of the plan.
+// UpRate is the current rate_up of the node at a place of the plan.
 func (n *Network) UpRate(i int) shaping.Rate {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.plan.Nodes[i].Up()
 }
 
-// UpLoad looks at rate_up of the node at that place of the plan, where that is
-// the kernel's. It is cheap enough to be called a thousand times a second.
+// UpLoad is the load of rate_up of the node at a place of the plan, if the
+// kernel enforces it. It is cheap enough to be called a thousand times a
+// second.
 func (n *Network) UpLoad(i int) (Load, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -383,8 +386,8 @@ func (n *Network) UpLoad(i int) (Load, error) {
 	return Load{Rate: rate, Bytes: q.bytes, Waiting: uint64(q.backlog)}, nil
 }
 
-// DownWaiting is the bytes that wait for rate_down of the node at that place of
-// the plan, where that is the kernel's. It is as cheap as UpLoad.
+// DownWaiting is the number of bytes that wait for rate_down of the node at a
+// place of the plan, if the kernel enforces it. It is as cheap as UpLoad.
 func (n *Network) DownWaiting(i int) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	"testbed/internal/thread"
 )
 
-// Probe tries everything that links need, for real, in a namespace of its
-// own that is gone when it returns. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN
-// in the current user namespace, as Build does; without them the first
-// capability says so, and the others say that they could not be tried.
+// Probe tries everything that links need, in a temporary namespace of its own.
+// It needs CAP_SYS_ADMIN and CAP_NET_ADMIN in the current user namespace, as
+// Build does. Without them the first capability reports that, and the others
+// report that they could not be tried.
 func Probe() Capabilities {
 	var found Capabilities
 	thread.Do(func() { found = probe() }) // the namespace ends with the thread

@@ -11,8 +11,9 @@ import (
 	"testbed/shaping"
 )
 
-// refuse gives each node routes that lead nowhere to the peers that it is
-// refused, and takes away those to the others. What was touched is read back.
+// refuse adds unreachable routes from each node to the peers that it is
+// refused, and removes those to others. It reads back everything that it
+// touched.
 func (n *Network) refuse() error {
 	for _, i := range n.here {
 		p, node, changed := n.plan.Nodes[i], &n.nodes[i], false
@@ -48,8 +49,8 @@ func (n *Network) refuse() error {
 	return nil
 }
 
-// refuse makes or removes the route that refuses a peer, whether it is there
-// already or not.
+// refuse adds or removes the unreachable route to a peer, whether or not it is
+// there already.
 func (c *conn) refuse(peer shaping.NodePlan, refused bool) error {
 	route := &netlink.Route{
 		Dst:  &net.IPNet{IP: peer.Addr.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)},
@@ -67,8 +68,8 @@ func (c *conn) refuse(peer shaping.NodePlan, refused bool) error {
 	return nil
 }
 
-// refusedRoutes writes the routes of the namespace that lead nowhere, as
-// refusedLine does.
+// refusedRoutes describes the unreachable routes of the namespace in the format
+// of refusedLine.
 func (c *conn) refusedRoutes() ([]string, error) {
 	routes, err := retry(func() ([]netlink.Route, error) {
 		return c.RouteListFiltered(unix.AF_INET, &netlink.Route{Type: unix.RTN_UNREACHABLE}, netlink.RT_FILTER_TYPE)

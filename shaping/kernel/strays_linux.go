@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Strays are what programs in a node have sent so far that no link carries: links
-// carry IPv4 from one node to one other.
+// Strays counts packets from programs in a node that no link carries: links
+// carry only IPv4 between two nodes.
 type Strays struct {
 	Node string
-	// Broadcast and Multicast are packets that left the node and reached nobody.
+	// Broadcast and Multicast count packets that left the node and reached nobody.
 	Broadcast, Multicast uint64
-	// IPv6 and Elsewhere are attempts to send by IPv6, and to addresses that are no
-	// node's. The program was told that there is no way.
+	// IPv6 and Elsewhere count attempts to send by IPv6, and to addresses that are
+	// no node's. The program got an error.
 	IPv6, Elsewhere uint64
-	// ARP are packets of the address resolution protocol, which no node needs and none
-	// answers. They are counted from CountARP on.
+	// ARP are packets of the address resolution protocol, which no node needs and
+	// none answers. They are counted after CountARP.
 	ARP uint64
 }
 
@@ -41,7 +41,7 @@ func (s Strays) String() string {
 	return s.Node + ": " + strings.Join(all, ", ")
 }
 
-// Strays returns those of the nodes on this host that have any.
+// Strays returns the strays of the nodes on this host, if they have any.
 func (n *Network) Strays() ([]Strays, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,8 +87,8 @@ func countersOf(ns netns.NsHandle) (map[string]uint64, error) {
 	})
 }
 
-// addCounters reads both forms of such files: a line of names and one of values, each
-// after the protocol's, or a name and a value on each line.
+// addCounters reads both formats of such files: a line of names and one of
+// values, each after the protocol's name, or a name and a value on each line.
 func addCounters(to map[string]uint64, text string) {
 	var names []string
 	for line := range strings.Lines(text) {
@@ -111,8 +111,9 @@ func addCounters(to map[string]uint64, text string) {
 	}
 }
 
-// KeepNeighbours has every node here know the others again when a program has taken
-// its interface down and up: the kernel forgets them then. It ends when done is closed.
+// KeepNeighbours restores the neighbours of every node here when a program has
+// taken its interface down and up, because the kernel forgets them then. It
+// ends when done is closed.
 func (n *Network) KeepNeighbours(done <-chan struct{}) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +133,7 @@ func (n *Network) KeepNeighbours(done <-chan struct{}) error {
 					continue
 				}
 				n.mu.Lock()
-				if n.hub != nil { // else it is closed, and the namespace about to go
+				if n.hub != nil { // otherwise it is closed, and the namespace about to be removed
 					_ = n.nodes[i].conn.neighbours(n.plan, i, inside) // the interface may be down again
 				}
 				n.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"testbed/shaping"
 )
 
-// conn speaks netlink in one namespace. Raw is for what netlink.Handle
+// conn speaks netlink in one namespace. raw is for requests that netlink.Handle
 // cannot express: the limit of a bfifo, netem's 64-bit times and seed.
 type conn struct {
 	*netlink.Handle
@@ -39,7 +39,7 @@ func (c *conn) close() {
 	c.raw[unix.NETLINK_ROUTE].Close()
 }
 
-// request starts a raw request; its answers have type res, zero for none.
+// request starts a raw request. Its answers have type res, zero for none.
 func (c *conn) request(kind, flags int, res uint16, data ...nl.NetlinkRequestData) ([][]byte, error) {
 	req := nl.NewNetlinkRequest(kind, flags)
 	req.Sockets = c.raw
@@ -90,8 +90,8 @@ func (c *conn) install(index int, t tree) error {
 	return nil
 }
 
-// addRoot gives the device a scheduler. Nothing passes unshaped: what no filter
-// matches is in the first class.
+// addRoot gives the device a scheduler. Nothing passes unshaped: packets that
+// no filter matches are in the first class.
 func (c *conn) addRoot(index int, s scheduler) error {
 	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
 	if s == hfsc {
@@ -115,8 +115,8 @@ const (
 	changeClass = 0
 )
 
-// setClass makes or changes a class of that guaranteed rate, which takes most at
-// the most.
+// setClass makes or changes a class with that guaranteed rate, and most as its
+// limit.
 func (c *conn) setClass(flags, index int, s scheduler, minor uint16, rate, most shaping.Rate) error {
 	parent := netlink.MakeHandle(1, 1)
 	if minor == 1 {
@@ -146,7 +146,7 @@ func htbClass(attrs netlink.ClassAttrs, rate, ceil shaping.Rate) *netlink.HtbCla
 	})
 }
 
-// setHFSC does what netlink.HfscClass does, which counts bits in 32 bits.
+// setHFSC replaces netlink.HfscClass, which has only 32 bits for rates in bits.
 func (c *conn) setHFSC(flags int, a netlink.ClassAttrs, share, limit shaping.Rate) error {
 	_, err := c.request(unix.RTM_NEWTCLASS, flags|unix.NLM_F_ACK, 0,
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(a.LinkIndex), Handle: a.Handle, Parent: a.Parent},
@@ -155,7 +155,7 @@ func (c *conn) setHFSC(flags int, a netlink.ClassAttrs, share, limit shaping.Rat
 }
 
 // hfscCurves are straight lines from the origin (struct tc_service_curve). A
-// limit of zero is none.
+// limit of zero means no limit.
 func hfscCurves(share, limit shaping.Rate) *nl.RtAttr {
 	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
 	curve := func(kind int, r shaping.Rate) {
@@ -186,11 +186,11 @@ func (c *conn) addLeaf(index int, parent, handle uint32, l leaf) error {
 	return c.setLeaf(unix.NLM_F_CREATE|unix.NLM_F_EXCL, index, parent, handle, l)
 }
 
-// setLeaf makes a queue, or, without NLM_F_CREATE, changes the one there is.
+// setLeaf makes a queue or, without NLM_F_CREATE, changes the existing one.
 func (c *conn) setLeaf(flags, index int, parent, handle uint32, l leaf) error {
 	kind, options := "bfifo", nl.NewRtAttr(nl.TCA_OPTIONS, binary.NativeEndian.AppendUint32(nil, l.limit))
 	if l.netem != nil {
-		// A change must replace the distribution that there was.
+		// A change must replace the existing distribution.
 		withTable := l.netem.needsTable() || flags&unix.NLM_F_CREATE == 0
 		kind, options = "netem", l.netem.options(l.limit, withTable)
 	}
@@ -206,8 +206,9 @@ func (c *conn) setLeaf(flags, index int, parent, handle uint32, l leaf) error {
 	return nil
 }
 
-// redirect leads what arrives at one device through the queues of another, which
-// is an ifb: it comes back behind them as if it had just arrived.
+// redirect sends packets that arrive at one device through the queues of
+// another, which is an ifb. Behind them they return as if they had just
+// arrived.
 func (c *conn) redirect(from, through int) error {
 	ingress := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Parent: netlink.HANDLE_INGRESS, Handle: ingressHandle}}
 	if err := c.QdiscAdd(ingress); err != nil {
@@ -225,7 +226,7 @@ func (c *conn) redirect(from, through int) error {
 
 const ingressHandle = 0xffff0000
 
-// asUnsupported turns the kernel's ways to say "no such thing" into an
+// asUnsupported turns the kernel's "no such thing" errors into an
 // *errs.UnsupportedError, and leaves other errors alone.
 func asUnsupported(feature string, err error) error {
 	for _, missing := range []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT} {
@@ -236,7 +237,7 @@ func asUnsupported(feature string, err error) error {
 	return err
 }
 
-// qdisc is one queue as the kernel holds it.
+// qdisc is one queue in the kernel's state.
 type qdisc struct {
 	kind           string
 	handle, parent uint32
@@ -267,9 +268,9 @@ func (c *conn) qdiscs() (map[int][]qdisc, error) {
 	return all, nil
 }
 
-// rootQdisc looks at a device's queue.
+// rootQdisc reads a device's queue.
 func (c *conn) rootQdisc(index int) (qdisc, error) {
-	msgs, err := c.request(unix.RTM_GETQDISC, unix.NLM_F_ECHO, unix.RTM_NEWQDISC, // without echo nobody answers
+	msgs, err := c.request(unix.RTM_GETQDISC, unix.NLM_F_ECHO, unix.RTM_NEWQDISC, // without echo there is no answer
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
 	if err == nil && len(msgs) != 1 {
 		err = fmt.Errorf("%d answers", len(msgs))
@@ -315,7 +316,8 @@ func parseQdisc(m []byte) (q qdisc, index int, err error) {
 	return q, int(msg.Ifindex), nil
 }
 
-// describe writes a leaf as leaf.text does; seeded says whether it has one.
+// describe describes a leaf in the format of leaf.text. seeded reports whether
+// it has a seed.
 func (q qdisc) describe() (text string, seeded bool, err error) {
 	switch {
 	case q.kind == "bfifo" && len(q.options) >= 4:
@@ -330,8 +332,8 @@ func (q qdisc) describe() (text string, seeded bool, err error) {
 	return q.kind, false, nil
 }
 
-// readTree writes what the kernel holds for one device as tree.lines does,
-// and says whether it told the seed of a netem queue.
+// readTree describes the kernel's state of one device in the format of
+// tree.lines, and reports whether it includes the seed of a netem queue.
 func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, err error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 	for _, q := range qdiscs {
@@ -366,7 +368,7 @@ func (c *conn) readTree(index int, qdiscs []qdisc) (all []string, seeds bool, er
 
 func (c *conn) readClasses(link netlink.Link, q qdisc) ([]string, error) {
 	s, index := scheduler(q.kind), link.Attrs().Index
-	all := []string{s.rootLine(0)} // no default, where none is told
+	all := []string{s.rootLine(0)} // no default if none is reported
 	if s == hfsc && len(q.options) >= 2 {
 		all[0] = s.rootLine(binary.NativeEndian.Uint16(q.options))
 	}
@@ -414,11 +416,11 @@ func (c *conn) readHFSC(index int) (all []string, err error) {
 		return nil, err
 	}
 	for _, m := range msgs {
-		q, _, err := parseQdisc(m) // classes are told in the same form
+		q, _, err := parseQdisc(m) // classes have the same format
 		if err != nil {
 			return nil, err
 		}
-		if _, minor := netlink.MajorMinor(q.handle); minor != 0 { // that is the root itself
+		if _, minor := netlink.MajorMinor(q.handle); minor != 0 { // the root itself
 			line, err := hfscText(minor, q.options)
 			if err != nil {
 				return nil, err
@@ -429,8 +431,8 @@ func (c *conn) readHFSC(index int) (all []string, err error) {
 	return all, nil
 }
 
-// hfscText describes a class whose curves are straight lines; of others it
-// gives the bytes.
+// hfscText describes a class whose curves are straight lines; for other classes
+// it returns the bytes.
 func hfscText(minor uint16, options []byte) (string, error) {
 	attrs, err := nl.ParseRouteAttr(options)
 	if err != nil {
@@ -451,7 +453,7 @@ func hfscText(minor uint16, options []byte) (string, error) {
 	return hfscLine(minor, share, limit), nil
 }
 
-// readFilters writes the u32 filters of a queue.
+// readFilters describes the u32 filters of a queue.
 func (c *conn) readFilters(link netlink.Link, parent uint32) (all []string, err error) {
 	filters, err := retry(func() ([]netlink.Filter, error) { return c.FilterList(link, parent) })
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"testbed/internal/thread"
 )
 
-// tcpFile is the congestion control of new TCP connections in the namespace of
-// who opens it.
+// tcpFile has the congestion control of new TCP connections in the opening
+// thread's namespace.
 const tcpFile = "/proc/sys/net/ipv4/tcp_congestion_control"
 
-// setTCP makes a congestion control that of the current thread's namespace.
+// setTCP sets the congestion control of the current thread's namespace.
 func setTCP(name string) error {
 	if err := os.WriteFile(tcpFile, []byte(name), 0); err != nil {
 		return lacking("the TCP congestion control "+name+" in a namespace",
@@ -27,7 +27,8 @@ func setTCP(name string) error {
 }
 
 // TCPAllowed returns nil if connections in nodes can have that congestion
-// control here, and else an *errs.UnsupportedError. It needs what Probe needs.
+// control here, and otherwise an *errs.UnsupportedError. It needs the same
+// rights as Probe.
 func TCPAllowed(name string) error {
 	var err error
 	thread.Do(func() {
@@ -63,16 +64,17 @@ func (n *Network) TCP() (string, error) {
 	return readTCP(n.nodes[n.here[0]].ns)
 }
 
-// windowFiles have the least, first and greatest bytes of the buffers of TCP
-// connections in a namespace: to receive and to send.
+// windowFiles have the smallest, initial and largest bytes of the buffers of
+// TCP connections in a namespace: to receive and to send.
 var windowFiles = []string{"/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"}
 
-// bufferShare is how many bytes of buffer the kernel takes for one of a window:
-// half of it is for its own accounts (tcp_adv_win_scale).
+// bufferShare is the number of buffer bytes per byte of a window: the kernel
+// keeps half of the buffer for its own accounting (tcp_adv_win_scale).
 const bufferShare = 2
 
-// setWindows gives the buffers of TCP connections in the nodes the room that the plan
-// asks for. Where the kernel has more they keep it. It returns what it could not set.
+// setWindows enlarges the buffers of TCP connections in the nodes as the plan
+// demands. Larger buffers stay. It returns an error for buffers that it could
+// not set.
 func (n *Network) setWindows() error {
 	for _, i := range n.here {
 		node := &n.nodes[i]
@@ -88,7 +90,7 @@ func (n *Network) setWindows() error {
 	return nil
 }
 
-// raiseWindows does so in the current thread's namespace.
+// raiseWindows is setWindows for the current thread's namespace.
 func raiseWindows(want int) error {
 	for _, file := range windowFiles {
 		text, err := os.ReadFile(file)
@@ -109,16 +111,16 @@ func raiseWindows(want int) error {
 	return nil
 }
 
-// ShortWindows is why TCP connections in the nodes may have less room than the links
-// need, nil if they have it.
+// ShortWindows is the reason why TCP connections in the nodes may have smaller
+// buffers than the links need, nil if they are large enough.
 func (n *Network) ShortWindows() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.short
 }
 
-// Window is the greatest window, in bytes, of TCP connections in the node at that place of
-// the plan, as the kernel has it.
+// Window is the largest window, in bytes, of TCP connections in the node at a
+// place of the plan, as the kernel has it.
 func (n *Network) Window(i int) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"testbed/shaping"
 )
 
-// Backend says who delays and loses packets.
+// Backend determines which program delays and loses packets.
 type Backend string
 
 // The backends.
@@ -21,40 +21,40 @@ const (
 	BackendNetem Backend = "netem"
 	// BackendUser leaves packets to a router process on packet sockets.
 	BackendUser Backend = "user"
-	// BackendHTB does the same, but for rates and queues: these are HTB's.
+	// BackendHTB does the same, except that rates and queues are HTB's.
 	BackendHTB Backend = "htb"
-	// BackendBridge has HTB and no paths: it is for plans whose paths are Plain.
+	// BackendBridge has HTB and no paths. It is for plans whose paths are Plain.
 	BackendBridge Backend = "bridge"
 )
 
-// Routed says that a router process carries packets.
+// Routed reports that a router process carries packets.
 func (b Backend) Routed() bool { return b == BackendUser || b == BackendHTB }
 
 const (
 	// maxOwnClasses is the number of peers up to which each has a class of
 	// its own: 64 nodes take about a second to build.
 	maxOwnClasses = 64
-	// sharedClasses is the number of classes that more peers share, by the
-	// low bits of their addresses: neighbours in the plan never meet, and
-	// 256 nodes still build within seconds. A power of two.
+	// sharedClasses is the number of classes that more peers share, by the low
+	// bits of their addresses: neighbours in the plan never share one, and 256
+	// nodes still build within seconds. It is a power of two.
 	sharedClasses = 16
-	// freeRate stands for an unlimited rate where HTB serves only to
-	// classify: more than a veth carries, less than 2³² bytes per second.
+	// freeRate stands for an unlimited rate if HTB serves only to classify: more
+	// than a veth carries, less than 2³² bytes per second.
 	freeRate shaping.Rate = 32e9
 	// limitRate stands for an unlimited rate in the limit of a netem queue.
 	limitRate shaping.Rate = 10e9
 	// smallestFrame is an empty UDP datagram with its headers. netem counts
-	// packets, and no other mix of them is more for the same bytes.
+	// packets, and frames of this size are the most packets for a number of bytes.
 	smallestFrame = shaping.UDPHeaders
-	// maxNetemLimit bounds the memory of a netem queue: so many full frames
-	// take 2.4 GB in the kernel. Packets are lost to it that the plan does not
-	// ask for where more are under way: at 1 Gbit/s that is 13 s of full
-	// frames, or 350 ms of the smallest.
+	// maxNetemLimit limits the memory of a netem queue: so many full frames take
+	// 2.4 GB in the kernel. If more packets are under way, some are lost against
+	// the plan. At 1 Gbit/s the limit is 13 s of full frames, or 350 ms of the
+	// smallest.
 	maxNetemLimit = 1 << 20
-	// lateTime is how late the kernel may serve a rate of HFSC without that a
-	// netem drops what then comes at once.
+	// lateTime is the lateness with which the kernel may serve a rate of HFSC
+	// without overflowing a netem with the packets that then come at once.
 	lateTime = 100 * time.Millisecond
-	// minRate is the least that a class is guaranteed: one byte per second.
+	// minRate is the least guaranteed rate of a class: one byte per second.
 	minRate shaping.Rate = 8
 )
 
@@ -62,18 +62,18 @@ const (
 type scheduler string
 
 const (
-	// htb is a token bucket (Devera 2002). It serves netem queues, too, which
-	// keep packets although they have some.
+	// htb is a token bucket (Devera 2002). It can serve netem queues, which may
+	// hold packets back.
 	htb scheduler = "htb"
 	// hfsc keeps a schedule (Stoica, Zhang, Ng 1997): while packets wait, the time
-	// at which the next one may leave follows from the bytes that have left, and
-	// not from when the kernel looked; a class that has been idle has saved up
-	// nothing. It serves only queues that always give what they have.
+	// at which the next one may leave follows from the bytes that have left, not
+	// from when the kernel looked. An idle class saves up nothing. It serves only
+	// queues that never hold packets back.
 	hfsc scheduler = "hfsc"
 )
 
-// tree is what leaves one device, and how: with classes a scheduler, otherwise
-// the leaf alone, otherwise nothing.
+// tree is the queues of one device: a scheduler if there are classes, otherwise
+// a single leaf, otherwise nothing.
 type tree struct {
 	scheduler scheduler
 	rate      shaping.Rate
@@ -89,12 +89,13 @@ const (
 )
 
 type class struct {
-	rate       shaping.Rate // guaranteed; the tree's rate when others are idle
-	addr, mask uint32       // the peers in it
+	rate       shaping.Rate // guaranteed; when others are idle, the tree's rate
+	addr, mask uint32       // of the peers in it
 	leaf       leaf
 }
 
-// leaf is a bfifo (limit in bytes) or, if netem is set, a netem (in packets).
+// leaf is a bfifo (limit in bytes) or, if netem is set, a netem (limit in
+// packets).
 type leaf struct {
 	limit uint32
 	netem *netem
@@ -104,7 +105,7 @@ func (l leaf) equal(o leaf) bool {
 	return l.limit == o.limit && (l.netem == nil) == (o.netem == nil) && (l.netem == nil || *l.netem == *o.netem)
 }
 
-// sameShape says whether one tree can become the other in place.
+// sameShape reports whether one tree can be changed into the other in place.
 func (t tree) sameShape(o tree) bool {
 	same := func(a, b class) bool { return a.addr == b.addr && a.mask == b.mask }
 	return (t.leaf == nil) == (o.leaf == nil) && t.offset == o.offset && slices.EqualFunc(t.classes, o.classes, same)
@@ -116,14 +117,14 @@ func (t tree) equal(o tree) bool {
 		(t.leaf == nil || t.leaf.equal(*o.leaf))
 }
 
-// upTree is what leaves eth0 of node i: its rate_up, shared by destinations.
+// upTree is the tree of eth0 of node i: its rate_up, shared by destinations.
 func upTree(plan *shaping.Plan, i int, backend Backend) tree {
 	node := plan.Nodes[i]
 	return rateTree(plan, i, backend, node.Up(), node.QueueBytes(node.RateUp), offsetDestination)
 }
 
-// downTree is what leaves the hub towards node j: its rate_down, shared by
-// sources.
+// downTree is the tree of the hub's end towards node j: its rate_down, shared
+// by sources.
 func downTree(plan *shaping.Plan, j int, backend Backend) tree {
 	node := plan.Nodes[j]
 	return rateTree(plan, j, backend, node.Down(), node.QueueBytes(node.RateDown), offsetSource)
@@ -140,8 +141,8 @@ func rateTree(plan *shaping.Plan, self int, backend Backend, rate shaping.Rate, 
 	return t
 }
 
-// pathTree is what comes from node i into the hub, if netem makes the paths: a
-// netem for each destination, or one for many that are alike.
+// pathTree is the tree for packets from node i into the hub, if netem makes the
+// paths: a netem for each destination, or one for many equal paths.
 func pathTree(plan *shaping.Plan, i int, backend Backend) tree {
 	if backend != BackendNetem || len(plan.Nodes) < 2 {
 		return tree{}
@@ -154,16 +155,16 @@ func pathTree(plan *shaping.Plan, i int, backend Backend) tree {
 	return grow(plan, i, freeRate, offsetDestination, leafOf)
 }
 
-// uniform says whether the paths from node i differ in nothing.
+// uniform reports whether all paths from node i are equal.
 func uniform(plan *shaping.Plan, i int) bool {
 	carried := func(j int) shaping.PathPlan {
 		p := plan.Paths[i][j]
-		p.Refused = false // the sender's affair
+		p.Refused = false // handled at the sender
 		return p
 	}
 	first := carried((i + 1) % len(plan.Nodes))
 	if first.Rate > 0 {
-		return false // each has it for itself
+		return false // each has its own
 	}
 	for j := range plan.Nodes {
 		if j != i && carried(j) != first {
@@ -201,14 +202,14 @@ func word(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// netemLimit is the number of packets that a netem may hold: all that can be
-// under way from node i to node j and those that have a netem in common with it,
-// so that it never limits what the plan does not.
+// netemLimit is the number of packets that a netem may hold. It is all that can
+// be under way from node i to node j and to the nodes that share its netem, so
+// that only the plan limits traffic.
 //
 //	rate_up × (slowest delay + lateTime) × (1 + duplicate) ÷ smallest frame
 //
-// Where the path has a rate, what waits for that is in the netem, which counts
-// packets: the queue is as many full frames then.
+// If the path has a rate, packets that wait for it are in the netem, which
+// counts packets. The queue is then as many full frames.
 func netemLimit(plan *shaping.Plan, i, j int) uint32 {
 	path, up := plan.Paths[i][j], cmp.Or(plan.Nodes[i].RateUp, limitRate)
 	if path.Rate > 0 {
@@ -229,8 +230,8 @@ func (b Backend) check() error {
 // anySegments is the kernel's own bound of a batch, in frames (GSO_MAX_SEGS).
 const anySegments = 65535
 
-// segments is how many frames of a batch may leave a node as one. Where a
-// bridge is all that is between nodes, nothing has to meet single packets.
+// segments is the number of frames of a batch that may leave a node as one.
+// With only a bridge between nodes, no queue needs single packets.
 func (b Backend) segments() uint32 {
 	if b == BackendBridge {
 		return anySegments
@@ -238,8 +239,9 @@ func (b Backend) segments() uint32 {
 	return 1
 }
 
-// lines writes the tree the way readTree writes what the kernel holds, so
-// that the two can be compared and printed; seeds where the kernel has them.
+// lines describes the tree in the format in which readTree describes the
+// kernel's state, for comparison and printing. seeds adds the seeds, if the
+// kernel has them.
 func (t tree) lines(seeds bool) []string {
 	if t.leaf != nil {
 		return []string{"root " + t.leaf.text(seeds)}
@@ -264,7 +266,7 @@ func (s scheduler) rootLine(defaultMinor uint16) string {
 	return fmt.Sprintf("root %s default 1:%x", s, defaultMinor)
 }
 
-// classLine describes a class with a guaranteed rate, and the most it takes.
+// classLine describes a class with its guaranteed rate, and its limit.
 func (s scheduler) classLine(minor uint16, rate, most shaping.Rate) string {
 	rate = max(rate, minRate)
 	if s == hfsc {
@@ -284,8 +286,8 @@ func hfscLine(minor uint16, share, limit uint64) string {
 	return fmt.Sprintf("class 1:%x share %d B/s limit %d B/s", minor, share, limit)
 }
 
-// hfscLimit is the limit of a class, zero for none: that of all is their
-// parent's.
+// hfscLimit is the limit of a class, zero for none. The parent has the limit of
+// all classes together.
 func hfscLimit(minor uint16, most shaping.Rate) shaping.Rate {
 	if minor == 1 {
 		return most
@@ -293,8 +295,9 @@ func hfscLimit(minor uint16, most shaping.Rate) shaping.Rate {
 	return 0
 }
 
-// hfscBytes is a rate as HFSC counts it, in bytes per second of 32 bits: more than
-// 34.36 Gbit/s is that much, which is beyond what a veth pair carries.
+// hfscBytes is a rate in HFSC's unit, 32 bits of bytes per second. Rates above
+// 34.36 Gbit/s become that maximum, which is beyond the capacity of a veth
+// pair.
 func hfscBytes(r shaping.Rate) uint32 { return uint32(min(r/8, math.MaxUint32)) }
 
 func filterLine(offset int32, addr, mask uint32, minor uint16) string {

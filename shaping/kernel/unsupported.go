@@ -6,14 +6,14 @@ import (
 	"testbed/internal/errs"
 )
 
-// Capability is one thing that links need; Err is nil where it is present,
-// and an *errs.UnsupportedError where it is not.
+// Capability is one thing that links need. Err is nil if it is present, and
+// otherwise an *errs.UnsupportedError.
 type Capability struct {
 	Feature string
 	Err     error
 }
 
-// Capabilities is what was probed, in the order in which it is needed.
+// Capabilities are the results of Probe, in the order in which they are needed.
 type Capabilities []Capability
 
 // Supports returns nil if the backend works here, and otherwise the
@@ -49,7 +49,7 @@ const (
 	featureDuplicate = "duplicate beside other netem queues"
 )
 
-// fixes says what to do where a feature is missing.
+// fixes say what to do about a missing feature.
 var fixes = map[string]string{
 	featureNamespace: "run as root, or allow unprivileged user namespaces: kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) or kernel.unprivileged_userns_clone=1 (Debian) with sysctl",
 	featureVeth:      "load it with modprobe veth, or use a kernel with CONFIG_VETH",

@@ -14,13 +14,13 @@ import (
 const (
 	slotSize  = 2048
 	blockSize = 64 << 10
-	// slots is how many frames may wait for their reader: 0.2 s of 80,000 frames
-	// a second, which is 1 Gbit/s. A ring needs no privilege, where a receive
-	// buffer of an ordinary user ends at 200 frames.
+	// slots is how many frames may wait for their reader: 0.2 s of 80,000 frames a
+	// second, which is 1 Gbit/s. A ring needs no privilege. A receive buffer of an
+	// ordinary user would end at 200 frames.
 	slots = 16384
 )
 
-// Ring holds the frames that nobody has read yet.
+// Ring holds unread frames.
 type Ring struct {
 	fd   int
 	mem  []byte
@@ -28,9 +28,9 @@ type Ring struct {
 }
 
 // Open opens a ring for the frames that all interfaces of the calling thread's
-// namespace receive, and if outgoing also for those that they send.
+// namespace receive and, if outgoing is set, for those that they send.
 func Open(outgoing bool) (r *Ring, err error) {
-	// Without a protocol nothing is received before all is set.
+	// Without a protocol the socket receives nothing before everything is set up.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening a packet socket: %w", err)
@@ -74,7 +74,7 @@ func (r *Ring) header() *unix.Tpacket2Hdr {
 	return (*unix.Tpacket2Hdr)(unsafe.Pointer(&r.mem[r.next*slotSize]))
 }
 
-// Read returns the next frame if there is one; Release gives its place back.
+// Read returns the next frame if there is one. Release frees its slot.
 func (r *Ring) Read() (f Frame, ok bool) {
 	h := r.header()
 	if atomic.LoadUint32(&h.Status)&unix.TP_STATUS_USER == 0 {
@@ -91,13 +91,14 @@ func (r *Ring) Read() (f Frame, ok bool) {
 	}, true
 }
 
-// Release frees the place of the frame that Read has returned.
+// Release frees the slot of the frame that Read has returned.
 func (r *Ring) Release() {
 	atomic.StoreUint32(&r.header().Status, unix.TP_STATUS_KERNEL)
 	r.next = (r.next + 1) % slots
 }
 
-// Drops returns how many frames have found the ring full since the last call.
+// Drops returns the number of frames dropped since the last call because the
+// ring was full.
 func (r *Ring) Drops() uint64 {
 	s, err := unix.GetsockoptTpacketStats(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
@@ -106,7 +107,7 @@ func (r *Ring) Drops() uint64 {
 	return uint64(s.Drops)
 }
 
-// Close gives the memory and the socket back.
+// Close releases the memory and the socket.
 func (r *Ring) Close() {
 	if r.mem != nil {
 		unix.Munmap(r.mem)

@@ -8,7 +8,7 @@ import (
 	"testbed/shaping"
 )
 
-// Frame is the bytes of a probe's frame.
+// Frame is the size of a probe's frame in bytes.
 const Frame = shaping.UDPHeaders + 40
 
 // Pair is an ordered pair of nodes, by their positions in the plan.
@@ -18,16 +18,18 @@ const (
 	// maxWhole is the number of nodes up to which all pairs are measured: the
 	// coordinator and eight workers.
 	maxWhole = 9
-	// sampled is how many pairs are drawn beyond the rings in larger networks.
+	// sampled is the number of pairs drawn in larger networks, in addition to the
+	// rings.
 	sampled = 32
-	// maxPairs bounds the work: 12 s of probes at 4,000 a second give each
-	// pair a hundred even so.
+	// maxPairs limits the work: even so, 12 s of probes at 4,000 a second give
+	// each pair a hundred.
 	maxPairs = 256
 )
 
-// AllPairs returns the ordered pairs to measure: all of them up to 9 nodes,
-// else the neighbours on the ring of nodes, both ways, and a sample of the
-// others that depends on the plan's seed alone. whole says that it is all.
+// AllPairs returns the ordered pairs to measure. Up to 9 nodes, these are all
+// pairs. Otherwise they are the neighbours on the ring of nodes, both ways, and
+// a sample of the others that depends on the plan's seed alone. whole reports
+// that these are all.
 func AllPairs(plan *shaping.Plan) (pairs []Pair, whole bool) {
 	n := len(plan.Nodes)
 	if n <= maxWhole {
@@ -41,7 +43,7 @@ func AllPairs(plan *shaping.Plan) (pairs []Pair, whole bool) {
 		return pairs, true
 	}
 	random := rand.New(rand.NewPCG(plan.Seed, uint64(n)))
-	start := random.IntN(n) // a stretch of the ring where the whole is too long
+	start := random.IntN(n) // a stretch of the ring if the whole is too long
 	for k := range min(n, (maxPairs-sampled)/2) {
 		a, b := (start+k)%n, (start+k+1)%n
 		pairs = append(pairs, Pair{a, b}, Pair{b, a})
@@ -86,11 +88,11 @@ func rounds(pairs []Pair, rate func(Pair) float64, budget float64) [][]Pair {
 	return all
 }
 
-// Ceiling is the share of a rate, which counts Ethernet frames, that is left
+// Ceiling is the share of a rate, which counts Ethernet frames, that remains
 // for the payload of full UDP datagrams.
 const Ceiling = float64(shaping.FrameSize-shaping.UDPHeaders) / shaping.FrameSize
 
-// alone is the rate in frames at which the path can carry, or +Inf.
+// alone is the rate in frames that the path can carry, or +Inf.
 func alone(plan *shaping.Plan, p Pair) float64 {
 	return orInf(plan.Rate(p.From, p.To))
 }
@@ -102,12 +104,12 @@ func orInf(r shaping.Rate) float64 {
 	return float64(r)
 }
 
-// over is by how much more than a path can carry is offered to it, to find
-// out how much it carries.
+// over is the factor by which the offered load exceeds a path's capacity, to
+// measure the capacity.
 const over = 1.1
 
-// offers are the rates at which all pairs send at once; 0 where no rate is
-// planned. A sender without a rate of its own leaves the others room.
+// offers are the rates at which all pairs send at once; 0 if no rate is
+// planned. Senders without a rate of their own leave room for the others.
 func offers(plan *shaping.Plan, pairs []Pair) []float64 {
 	senders := map[int]int{}
 	for _, p := range pairs {
@@ -127,16 +129,18 @@ func offers(plan *shaping.Plan, pairs []Pair) []float64 {
 	return all
 }
 
-// passage is what a path does to packets, in shares of those that enter it. A packet
-// that is corrupted reaches its node, whose kernel drops it for its checksum.
+// passage is the effect of a path on packets, in shares of those that enter it.
+// A corrupted packet reaches its node, whose kernel drops it because of its
+// checksum.
 type passage struct {
 	seen    float64 // of packets: at least one copy arrives whole
-	crossed float64 // copies on the way, also corrupted ones
+	crossed float64 // copies on the way, including corrupted ones
 	whole   float64 // copies that arrive whole
 }
 
-// pass is what the path from one node to another does, on any backend: a duplicate makes
-// up for a loss, and a second copy may be lost in its turn, and each may be corrupted.
+// pass is the effect of the path from one node to another, on any backend. A
+// duplicate makes up for a loss. A second copy may be lost in its turn, and
+// each may be corrupted.
 func pass(p shaping.PathPlan) passage {
 	lost, twice, bad := float64(p.MeanLoss()), float64(p.Duplicate), float64(p.Corrupt)
 	if p.Cut {
@@ -152,8 +156,8 @@ func pass(p shaping.PathPlan) passage {
 }
 
 // together returns the rates that arrive when all pairs send at once at the
-// offered rates: each sender's rate is shared by its destinations, as HTB
-// does, and then each receiver's by its senders.
+// offered rates. As in HTB, each sender's rate is shared by its destinations,
+// and then each receiver's by its senders.
 func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
 	rates := slices.Clone(offered)
 	stage := func(of func(Pair) int, limit func(shaping.NodePlan) shaping.Rate) {
@@ -183,8 +187,8 @@ func together(plan *shaping.Plan, pairs []Pair, offered []float64) []float64 {
 	return rates
 }
 
-// fill gives each member its rate where the limit allows it, and the others
-// equal parts of what is left (max-min fairness).
+// fill gives each member its rate if the limit allows it, and the other members
+// equal parts of the rest (max-min fairness).
 func fill(rates []float64, members []int, limit float64) {
 	slices.SortFunc(members, func(a, b int) int {
 		switch {

@@ -2,22 +2,22 @@ package probe
 
 import "time"
 
-// Seen is what one prober saw of a step.
+// Seen is one prober's observations of a step.
 type Seen struct {
 	Pairs []Saw // by place; of pairs to its nodes, and RTTs of pairs from them
-	// Wall is its wall clock, by which it stamps, less its steady one, which the
-	// hosts of a network compare.
+	// Wall is its wall clock, which it uses for stamps, less its steady clock,
+	// which the hosts of a network compare.
 	Wall time.Duration
-	// Stepped is by how much the wall clock was set meanwhile.
+	// Stepped is the amount by which the wall clock was set meanwhile.
 	Stepped time.Duration
 }
 
-// Clock says by how much the steady clock of one host is ahead of another's, and how
-// wrong that may be.
+// Clock returns the offset of one host's steady clock from another's, and the
+// bound of its error.
 type Clock func(host, other int) (offset, bound time.Duration)
 
-// Merge puts together what the probers of all hosts saw of pairs. of is the host of a
-// node.
+// Merge combines the observations of pairs by the probers of all hosts. of is
+// the host of a node.
 func Merge(pairs []Pair, seen []Seen, of func(node int) int, clock Clock) []Saw {
 	all := make([]Saw, len(pairs))
 	for k, p := range pairs {

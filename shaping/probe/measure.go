@@ -9,7 +9,7 @@ import (
 	"testbed/shaping"
 )
 
-// How long and how much.
+// Durations and amounts.
 const (
 	delayTime  = 2500 * time.Millisecond
 	lossTime   = 5 * time.Second
@@ -24,28 +24,30 @@ const (
 	leastEach = 10 // probes of a pair, even if that takes longer
 	settle    = 100 * time.Millisecond
 
-	mostProbes = 4000  // a second, in all, where delays are measured
-	mostLosses = 15000 // a second, in all, where losses are
+	mostProbes = 4000  // a second, in all, to measure delays
+	mostLosses = 15000 // a second, in all, to measure losses
 	probeShare = 0.1   // of a link's rate, at most
 
-	// flowBudget is the sum of the rates of pairs that are measured side by
-	// side, each as if alone: a quarter of what two processors carry.
+	// flowBudget is the sum of the rates of pairs that are measured side by side,
+	// each as if alone: a quarter of the capacity of two processors.
 	flowBudget = 300e6
 
-	// Send buffers of flows. At a full queue's rate buffered is some ten
+	// Send buffers of flows. At a full queue's rate, buffered is some ten
 	// milliseconds.
 	buffered    = 10 * time.Millisecond
 	leastBuffer = 16 << 10
 	mostBuffer  = 4 << 20
 )
 
-// Step is what probers do at the same time: each sends what is from its nodes.
+// Step is a step that probers do at the same time: each sends the packets from
+// its own nodes.
 type Step struct {
 	Number uint32
-	// Echo has probes sent back.
+	// Echo requests that probes are sent back.
 	Echo   bool     `json:",omitempty"`
 	Probes []Series `json:",omitempty"`
-	// Flows last for Time. Where there are any, probes begin when they have settled.
+	// Flows last for Time. If there are any, probes begin when the flows have
+	// settled.
 	Flows []Stream      `json:",omitempty"`
 	Time  time.Duration `json:",omitempty"`
 	// Far is the longest round trip of all pairs that take part.
@@ -58,8 +60,9 @@ type Series struct {
 	Gap         time.Duration
 }
 
-// Stream is full frames of the pair at that place, at a rate in frames at most,
-// with a send buffer of that many bytes. The first Lead of them are sent at once.
+// Stream is a flow of full frames of the pair at that place. It has a maximum
+// rate in frames, and a send buffer of so many bytes. Its first Lead frames are
+// sent at once.
 type Stream struct {
 	Pair   int
 	Rate   float64
@@ -67,17 +70,19 @@ type Stream struct {
 	Lead   int `json:",omitempty"`
 }
 
-// Saw is what became of a step on one pair, as all probers together saw it.
+// Saw is the outcome of a step for one pair, as observed by all probers
+// together.
 type Saw struct {
 	Delays []time.Duration // one-way
 	RTTs   []time.Duration
 	Lost   int           // of its Series
-	Clock  time.Duration // bound of the error of Delays, by what is known of two hosts' clocks
+	Clock  time.Duration // bound of the error of Delays that comes from two hosts' clocks
 	Rate   float64       // of its Stream, in frames, without its beginning and its end
-	Frames int           // that Rate rests on
+	Frames int           // behind Rate
 }
 
-// Crew has all probers do a step and returns what they saw, for each pair.
+// Crew makes all probers do a step and returns their observations for each
+// pair.
 type Crew func(Step) ([]Saw, error)
 
 // Survey measures pairs with the help of a crew.
@@ -89,12 +94,12 @@ type Survey struct {
 	number uint32
 }
 
-// NewSurvey returns a survey of the pairs, which tells what it does.
+// NewSurvey returns a survey of the pairs. It calls tell with its progress.
 func NewSurvey(plan *shaping.Plan, pairs []Pair, crew Crew, tell func(string)) *Survey {
 	return &Survey{plan: plan, pairs: pairs, crew: crew, tell: tell}
 }
 
-// Estimate says how long Verify takes.
+// Estimate is the expected duration of Verify.
 func Estimate(plan *shaping.Plan, pairs []Pair) time.Duration {
 	took := lossTime + sharedTime + busyTime + estimateFlows(plan, pairs, longEnough(plan, pairs, flowTime, flowFrames))
 	longest, far := delayTime, time.Duration(0)
@@ -105,15 +110,16 @@ func Estimate(plan *shaping.Plan, pairs []Pair) time.Duration {
 	return took + longest + 4*(far+settle)
 }
 
-// flight is how long a round trip of the pair may take.
+// flight is the longest expected round trip of the pair.
 func flight(plan *shaping.Plan, p Pair) time.Duration {
 	there, back := plan.Paths[p.From][p.To], plan.Paths[p.To][p.From]
 	return time.Duration(there.Slowest() + back.Slowest())
 }
 
-// gap is the time between two probes of a pair: twice the jitter's range there or back,
-// because a path has the probes of one pair and the echoes of the other, which should not
-// wait behind one another, and a small share of the rate.
+// gap is the time between two probes of a pair. It is twice the jitter's range
+// there or back, because a path has the probes of one pair and the echoes of
+// the other, which should not wait behind one another. And it keeps probes to a
+// small share of the rate.
 func gap(plan *shaping.Plan, p Pair, pairs int, least time.Duration) time.Duration {
 	there, back := plan.Paths[p.From][p.To], plan.Paths[p.To][p.From]
 	spread := max(there.Slowest()-there.Fastest(), back.Slowest()-back.Fastest())
@@ -121,7 +127,8 @@ func gap(plan *shaping.Plan, p Pair, pairs int, least time.Duration) time.Durati
 	return max(g, thrift(plan, p))
 }
 
-// thrift is the gap at which probes to all peers take probeShare of a rate.
+// thrift is the gap at which probes to all peers together use probeShare of a
+// rate.
 func thrift(plan *shaping.Plan, p Pair) time.Duration {
 	share := probeShare * alone(plan, p) / float64(len(plan.Nodes)-1)
 	if math.IsInf(share, 1) {
@@ -140,8 +147,9 @@ func flowRounds(plan *shaping.Plan, pairs []Pair) [][]Pair {
 	return rounds(limited, func(p Pair) float64 { return alone(plan, p) }, flowBudget)
 }
 
-// Check measures the round trips of the pairs without load, in a second and
-// the longest round trip, and in as long again what was not as planned.
+// Check measures the round trips of the pairs without load, in a second and the
+// longest round trip. Pairs that deviate from the plan are measured again,
+// which takes as long.
 func (s *Survey) Check() ([]Found, error) {
 	quiet := *s
 	quiet.tell = func(string) {}
@@ -178,11 +186,12 @@ func (s *Survey) Verify() ([]Found, error) {
 	return found, s.busy(found, shares)
 }
 
-// Tries is how often something is measured, at the most, before a link is judged
-// by it: only the machine makes a right link wrong in passing.
+// Tries is the largest number of measurements before a link is judged: a
+// correct link can only seem wrong temporarily, because of the machine.
 const Tries = 4
 
-// asPlanned measures pairs, and those again that were not as planned.
+// asPlanned measures pairs, and repeats the measurement for pairs that deviate
+// from the plan.
 func asPlanned(plan *shaping.Plan, pairs []Pair, tell func(string), what string, measure func([]Pair) ([]Found, error)) (map[Pair]Found, error) {
 	tell(what)
 	all := map[Pair]Found{}
@@ -206,13 +215,14 @@ func asPlanned(plan *shaping.Plan, pairs []Pair, tell func(string), what string,
 	}
 }
 
-// asPlanned measures all pairs, and again where one was not as planned.
+// asPlanned measures all pairs, and repeats the measurement if a pair deviates
+// from the plan.
 func (s *Survey) asPlanned(what string, measure func() ([]Found, error)) (map[Pair]Found, error) {
 	return asPlanned(s.plan, s.pairs, s.tell, what, func([]Pair) ([]Found, error) { return measure() })
 }
 
-// delays measures delays and round trips without load, by so many probes of a
-// pair with that gap.
+// delays measures delays and round trips without load, with so many probes per
+// pair at that gap.
 func (s *Survey) delays(what string, series func(Pair) (count int, gap time.Duration)) ([]Found, error) {
 	seen, err := s.asPlanned(what, func() ([]Found, error) {
 		step := Step{Echo: true, Probes: s.series(series)}
@@ -249,14 +259,14 @@ func (s *Survey) losses(found []Found) error {
 	return err
 }
 
-// rateFrames and flowFrames are how many frames a flow is long at the least where Rates
-// and where Verify measures: the rate is that of about two thirds of them.
+// rateFrames and flowFrames are the least lengths of a flow, in frames, in
+// Rates and in Verify. The rate is measured over about two thirds of them.
 const (
 	rateFrames = 20
 	flowFrames = 12
 )
 
-// longEnough is how long flows of the pairs last, so that each has that many frames.
+// longEnough is the duration of flows at which each pair has so many frames.
 func longEnough(plan *shaping.Plan, pairs []Pair, d time.Duration, frames int) time.Duration {
 	for _, p := range pairs {
 		d = max(d, plan.Rate(p.From, p.To).Sending(frames*shaping.FrameSize))
@@ -264,13 +274,13 @@ func longEnough(plan *shaping.Plan, pairs []Pair, d time.Duration, frames int) t
 	return d
 }
 
-// rateFlow is how long the flows of Rates last.
+// rateFlow is the duration of the flows of Rates.
 func rateFlow(plan *shaping.Plan, pairs []Pair) time.Duration {
 	return longEnough(plan, pairs, rateTime, rateFrames)
 }
 
-// estimateFlows says how long flows of each pair alone take, of that length, if none has
-// to be measured again.
+// estimateFlows is the expected duration of flows of each pair alone, of that
+// length, without repetitions.
 func estimateFlows(plan *shaping.Plan, pairs []Pair, d time.Duration) (took time.Duration) {
 	for _, round := range flowRounds(plan, pairs) {
 		took += d + settle + drained(plan, round, d)
@@ -278,14 +288,14 @@ func estimateFlows(plan *shaping.Plan, pairs []Pair, d time.Duration) (took time
 	return took
 }
 
-// estimateRates says how long Rates takes if nothing has to be measured again.
+// estimateRates is the expected duration of Rates without repetitions.
 func estimateRates(plan *shaping.Plan, pairs []Pair) time.Duration {
 	return estimateFlows(plan, pairs, rateFlow(plan, pairs))
 }
 
-// lead is how many frames a flow of the pair begins with at once, for what links save up
-// while nothing is sent: a flow that is not much above a low rate would else pass for
-// seconds at its own.
+// lead is the number of frames that a flow of the pair sends at once at its
+// beginning, to use up what links save up during a pause. Otherwise a flow
+// slightly above a low rate would pass at its own rate for seconds.
 func lead(plan *shaping.Plan, p Pair) (frames int) {
 	for _, rate := range []shaping.Rate{plan.Nodes[p.From].RateUp, plan.Nodes[p.To].RateDown} {
 		if rate > 0 {
@@ -295,20 +305,21 @@ func lead(plan *shaping.Plan, p Pair) (frames int) {
 	return frames
 }
 
-// drained is when the last frames of flows of those pairs, of that length, have arrived,
-// after the flows' end: of frames that lead, and of what is offered too much.
+// drained is the time, after the end of flows of those pairs and that length,
+// until their last frames have arrived: the frames that lead, and the excess
+// over the rate.
 func drained(plan *shaping.Plan, pairs []Pair, d time.Duration) (after time.Duration) {
 	for _, p := range pairs {
 		rate := plan.Rate(p.From, p.To)
 		waiting := rate.Sending(lead(plan, p)*shaping.FrameSize) + time.Duration((over-1)*float64(d))
-		waiting = min(waiting, rate.Sending(plan.Nodes[p.From].QueueBytes(rate)+plan.Nodes[p.To].QueueBytes(rate))) // no more waits than queues hold
+		waiting = min(waiting, rate.Sending(plan.Nodes[p.From].QueueBytes(rate)+plan.Nodes[p.To].QueueBytes(rate))) // queues hold no more
 		after = max(after, flight(plan, p)+waiting)
 	}
 	return after
 }
 
-// Rates measures the goodput of pairs as Verify does of each pair alone, but in
-// less time, and enters it in found. Pairs without a planned rate are left out.
+// Rates measures the goodput of each pair alone, like Verify but in less time,
+// and stores it in found. It skips pairs without a planned rate.
 func (s *Survey) Rates(found []Found, pairs []Pair) error {
 	took := estimateRates(s.plan, pairs)
 	if took == 0 {
@@ -317,7 +328,8 @@ func (s *Survey) Rates(found []Found, pairs []Pair) error {
 	return s.alone(found, pairs, rateFlow(s.plan, pairs), fmt.Sprintf("measuring the rates of %d pairs takes about %v", len(pairs), took.Round(time.Second/10)))
 }
 
-// alone measures the goodput of each pair while all others are quiet, for so long.
+// alone measures the goodput of each pair while all others are quiet, for
+// duration d.
 func (s *Survey) alone(found []Found, pairs []Pair, d time.Duration, what string) error {
 	seen, err := asPlanned(s.plan, pairs, s.tell, what, func(wanted []Pair) (all []Found, err error) {
 		for _, round := range flowRounds(s.plan, wanted) {
@@ -369,7 +381,7 @@ func (s *Survey) together(found []Found, offered, shares []float64) error {
 func (s *Survey) busy(found []Found, shares []float64) error {
 	half := make([]float64, len(shares))
 	for k, p := range s.pairs {
-		half[k] = shares[k] / 2 / max(1, pass(s.plan.Paths[p.From][p.To]).crossed) // duplicates take their room, too
+		half[k] = shares[k] / 2 / max(1, pass(s.plan.Paths[p.From][p.To]).crossed) // duplicates take up room, too
 	}
 	seen, err := s.asPlanned("one-way delays with all links half busy", func() ([]Found, error) {
 		saw, err := s.do(Step{
@@ -391,7 +403,7 @@ func (s *Survey) busy(found []Found, shares []float64) error {
 	return err
 }
 
-// do has the crew do a step in which those pairs take part.
+// do makes the crew do a step with those pairs.
 func (s *Survey) do(step Step, pairs []Pair) ([]Saw, error) {
 	s.number++
 	step.Number = s.number
@@ -413,11 +425,12 @@ func (s *Survey) series(of func(Pair) (count int, gap time.Duration)) []Series {
 	return all
 }
 
-// streams are flows of full frames at the offered rates at most. Queues in front of
-// the links must not run empty while a busy machine takes its time to wake a
-// sender. A lone flow therefore keeps its queue full, and what it offers too much
-// is dropped there. Flows that share links wait for their turn instead: each of
-// them offers the whole rate, and to drop most of it would cost more than to carry.
+// streams are flows of full frames, at most at the offered rates. Queues in
+// front of the links must not run empty while a busy machine takes its time to
+// wake a sender. So a lone flow keeps its queue full, and the queue drops the
+// excess. Flows that share links wait for their turn instead: each of them
+// offers the whole rate, and dropping most of it would cost more than carrying
+// it.
 func (s *Survey) streams(pairs []Pair, offered []float64, shared bool) (all []Stream) {
 	for k, p := range pairs {
 		if offered[k] == 0 {
@@ -437,7 +450,7 @@ func (w Saw) flow(planned float64) Flow {
 }
 
 // steady is the rate of the frames between the first quarter of a flow, in
-// which queues fill, and its end, behind which they empty.
+// which queues fill, and its end, after which they empty.
 func steady(frames []int64, d time.Duration) (rate float64, n int) {
 	if len(frames) == 0 {
 		return 0, 0

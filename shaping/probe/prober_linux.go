@@ -18,14 +18,15 @@ import (
 	"testbed/shaping"
 )
 
-// Listen opens a UDP socket in the namespace of a node, at a port, or at any if
-// that is 0.
+// Listen opens a UDP socket in the namespace of a node, at a port, or at any
+// port if it is 0.
 type Listen func(node string, port int) (*net.UDPConn, error)
 
-// Where nodes take probes and flows. Each has a network of its own.
+// Ports for probes and flows in the nodes. Each node has a network of its own.
 const probePort, sinkPort = 7003, 7004
 
-// Prober has sockets in the nodes of this host, and does there what a Crew is told.
+// Prober has sockets in the nodes of this host, and carries out a Crew's steps
+// there.
 type Prober struct {
 	plan   *shaping.Plan
 	pairs  []*pair
@@ -43,16 +44,16 @@ type pair struct {
 	to   *endpoint
 
 	mu     sync.Mutex
-	step   uint32 // what is under way; stragglers of others do not count
+	step   uint32 // the step under way; packets of others do not count
 	seen   []bool // by sequence number
-	lost   int    // or still under way
+	lost   int    // includes those still under way
 	delays []time.Duration
 	rtts   []time.Duration
-	frames []int64 // when the frames of a flow arrived
+	frames []int64 // arrival times of a flow's frames
 }
 
-// endpoint is a node with its socket for probes and its socket for flows, nil where
-// the node is on another host.
+// endpoint is a node with its socket for probes and its socket for flows, both
+// nil if the node is on another host.
 type endpoint struct {
 	addr  netip.Addr
 	probe *net.UDPConn
@@ -60,7 +61,7 @@ type endpoint struct {
 }
 
 // message is the payload of a probe. Times are nanoseconds of the wall clock,
-// which is one for all namespaces; a step of it is noticed.
+// which all namespaces share. Steps of the clock are noticed.
 type message struct {
 	Kind     uint32
 	Pair     uint32 // its index
@@ -85,7 +86,7 @@ var _ = [1]struct{}{}[Frame-shaping.UDPHeaders-messageSize] // they agree
 
 func (m *message) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(m)), messageSize) }
 
-// New opens sockets for the pairs, in those of their nodes that are on this host.
+// New opens sockets for the pairs, in their nodes on this host.
 func New(plan *shaping.Plan, pairs []Pair, here func(node int) bool, listen Listen) (p *Prober, err error) {
 	p = &Prober{plan: plan, nodes: map[int]*endpoint{}, listen: listen}
 	defer func() {
@@ -134,7 +135,7 @@ func (p *Prober) open(i int) (err error) {
 		var stamps error
 		err = raw.Control(func(fd uintptr) {
 			stamps = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1))
-			// Beyond an ordinary user's limit where that is allowed.
+			// Beyond an ordinary user's limit, if allowed.
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
 		})
 		if err := errors.Join(err, stamps); err != nil {
@@ -144,8 +145,8 @@ func (p *Prober) open(i int) (err error) {
 	return nil
 }
 
-// Begin makes ready for a step, before any prober sends: what comes is of that one
-// from now on.
+// Begin prepares for a step, before any prober sends: packets that arrive from
+// now on belong to it.
 func (p *Prober) Begin(step Step) {
 	p.step, p.began = step, clocks()
 	for _, q := range p.pairs {
@@ -161,7 +162,7 @@ func (p *Prober) Begin(step Step) {
 	}
 }
 
-// Do sends what is to be sent from here, and waits for the last of it.
+// Do sends the packets from this host, and waits for the last to arrive.
 func (p *Prober) Do() {
 	var all sync.WaitGroup
 	end := time.Now().Add(p.step.Time)
@@ -182,7 +183,7 @@ func (p *Prober) Do() {
 	time.Sleep(p.step.Far + settle)
 }
 
-// Saw returns what was seen of the step.
+// Saw returns the observations of the step.
 func (p *Prober) Saw() Seen {
 	end := clocks()
 	seen := Seen{Pairs: make([]Saw, len(p.pairs)), Wall: end.wall - end.steady, Stepped: (end.wall - p.began.wall) - (end.steady - p.began.steady)}
@@ -207,7 +208,7 @@ func (p *Prober) Close() {
 	}
 }
 
-// receive takes what comes to a socket until it is closed.
+// receive handles a socket's packets until it is closed.
 func (p *Prober) receive(c *net.UDPConn, sink bool) {
 	buf, control := make([]byte, 2048), make([]byte, 128)
 	for {
@@ -246,7 +247,7 @@ func (q *pair) take(m *message, arrived int64) {
 	switch {
 	case m.Step != q.step:
 	case m.Kind == kindEcho:
-		// The time inside the echoing program is no property of the link.
+		// The time inside the echoing program is not a property of the link.
 		q.rtts = append(q.rtts, time.Duration(arrived-m.Sent-(m.Returned-m.Arrived)))
 	case int(m.Seq) < len(q.seen) && !q.seen[m.Seq]:
 		q.seen[m.Seq] = true
@@ -255,7 +256,7 @@ func (q *pair) take(m *message, arrived int64) {
 	}
 }
 
-// leastSleep is the least time that it is worth to sleep.
+// leastSleep is the shortest worthwhile sleep.
 const leastSleep = time.Millisecond
 
 // send sends probes a gap apart, with a random start, so that those of all
@@ -276,7 +277,7 @@ func (q *pair) send(step Step, s Series) {
 	}
 }
 
-// catchUp is the lateness that a sender of a flow makes up for.
+// catchUp is the largest lateness that a sender of a flow makes up for.
 const catchUp = 20 * time.Millisecond
 
 // flow sends full frames until the end.
@@ -308,11 +309,11 @@ func (p *Prober) flow(q *pair, f Stream, end time.Time) {
 	}
 }
 
-// reading is both clocks at once.
+// reading is a reading of both clocks.
 type reading struct{ wall, steady time.Duration }
 
-// clocks reads both clocks, between which the thread may be set aside: the closest
-// of some readings counts.
+// clocks reads both clocks. The thread may be preempted in between, so the
+// closest of several readings counts.
 func clocks() (r reading) {
 	steady := func() time.Duration {
 		var ts unix.Timespec
@@ -331,7 +332,8 @@ func clocks() (r reading) {
 
 func now() int64 { return time.Now().UnixNano() }
 
-// stamp is when the kernel took a packet in, from its control message.
+// stamp is the time at which the kernel received a packet, from its control
+// message.
 func stamp(control []byte) int64 {
 	const header = unix.SizeofCmsghdr
 	if len(control) >= header+16 {

@@ -16,28 +16,27 @@ import (
 type Report struct {
 	OK    bool   `json:"ok"`
 	Links string `json:"links"` // the backend
-	// Whole says that all pairs were measured, and not a sample.
+	// Whole reports that all pairs were measured rather than a sample.
 	Whole bool `json:"whole"`
-	// Notes say what else there was, good or bad.
+	// Notes are further remarks, good or bad.
 	Notes []string     `json:"notes"`
 	Pairs []PairReport `json:"pairs"`
-	// Hosts are those that the network goes over, where there are several.
+	// Hosts are the hosts of a network over several.
 	Hosts []Host `json:"hosts,omitempty"`
 }
 
-// Host is one of several that a network goes over, the first of which leads.
+// Host is a host of a network over several. The first host leads.
 type Host struct {
 	Name  string   `json:"name"`
 	Nodes []string `json:"nodes"`
-	// ClockOffset is its clock less the leader's, as last compared, and ClockBound
-	// the bound of the error of that. They are clocks since the start of a machine.
+	// ClockOffset is its clock less the leader's, as last compared. ClockBound is
+	// the bound of its error. Both clocks count since the start of their machine.
 	ClockOffset float64 `json:"clock_offset_us"`
 	ClockBound  float64 `json:"clock_bound_us"`
 }
 
-// PairReport is what was found on the way from one node to another. A
-// property that is absent was not measured: there was no rate to expect, or
-// too little was asked for.
+// PairReport is the result for the way from one node to another. An absent
+// property was not measured: no rate was planned, or too little was requested.
 type PairReport struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -47,7 +46,7 @@ type PairReport struct {
 	OneWayDelay    *Property `json:"one_way_delay_ms,omitempty"`     // the median
 	OneWayDelayP99 *Property `json:"one_way_delay_p99_ms,omitempty"` // its 99th percentile
 	Jitter         *Property `json:"jitter_ms,omitempty"`            // the half-width
-	Loss           *Property `json:"loss,omitempty"`                 // a share, 0 to 1, with what corruption takes
+	Loss           *Property `json:"loss,omitempty"`                 // a share, 0 to 1, including corruption
 	Reorder        *Property `json:"reorder,omitempty"`              // the share that overtook
 	Goodput        *Property `json:"goodput_mbit,omitempty"`         // payload of UDP, the pair alone
 	GoodputAll     *Property `json:"goodput_all_mbit,omitempty"`     // all pairs at once
@@ -60,17 +59,17 @@ type PairReport struct {
 type Property struct {
 	Planned  float64 `json:"planned"`
 	Measured float64 `json:"measured"`
-	// Tolerance is where the measured value may lie.
+	// Tolerance is the range of acceptable values.
 	Tolerance [2]float64 `json:"tolerance"`
 	OK        bool       `json:"ok"`
-	// Samples is how many probes, or frames, the value rests on.
+	// Samples is the number of probes, or frames, behind the value.
 	Samples int `json:"samples"`
 	// Interval is the 99 % confidence interval of a loss.
 	Interval *[2]float64 `json:"interval,omitempty"`
 }
 
-// Properties returns those that were measured, by their names in JSON, in
-// order.
+// Properties returns the measured properties in order, with their names in
+// JSON.
 func (p PairReport) Properties() (names []string, all []*Property) {
 	for _, e := range []struct {
 		name string
@@ -87,8 +86,8 @@ func (p PairReport) Properties() (names []string, all []*Property) {
 	return names, all
 }
 
-// Undilate makes figures by the machine's clock those of a network that was
-// dilated by x (shaping.Plan.Dilated), and says so.
+// Undilate converts figures by the machine's clock to those of a network that
+// was dilated by x (shaping.Plan.Dilated), and adds a note.
 func (r *Report) Undilate(x float64) {
 	if x == 1 {
 		return
@@ -111,13 +110,13 @@ func (r *Report) Undilate(x float64) {
 }
 
 // enough is the number of samples from which a 99th percentile, or a
-// half-width, says something.
+// half-width, is meaningful.
 const enough = 100
 
 // Tolerances. docs/notes/links.md has the measurements behind them.
 const (
-	early        = 100 * time.Microsecond // nothing arrives before its time; clocks have a grain
-	medianSlack  = 500 * time.Microsecond // waking up, and the machine's timers
+	early        = 100 * time.Microsecond // nothing arrives before its time; clocks have a limited resolution
+	medianSlack  = 500 * time.Microsecond // wake-ups, and the machine's timers
 	medianShare  = 0.01
 	tailSlack    = 5 * time.Millisecond // a preemption by another program
 	tailShare    = 0.05
@@ -126,10 +125,10 @@ const (
 	rateAbove    = 0.01
 	sharedBelow  = 0.05 // queues that fill together are not quite fair
 	lossyErrors  = 4    // standard errors of a rate behind a lossy path
-	familyErrors = 0.01 // how often a right network may fail for its losses
+	familyErrors = 0.01 // how often a correct network may fail by its losses
 )
 
-// Found is what a Prober found on one ordered pair.
+// Found is a Prober's result for one ordered pair.
 type Found struct {
 	Pair     Pair
 	Delays   []time.Duration // one-way, unloaded
@@ -140,8 +139,8 @@ type Found struct {
 	Rate     Flow            // alone
 	Together Flow            // all pairs at once
 	Busy     []time.Duration // one-way, all links busy
-	// Clock is the bound of the error of Delays and Busy, where two hosts' clocks
-	// had to be compared for them.
+	// Clock is the bound of the error of Delays and Busy that comes from comparing
+	// two hosts' clocks.
 	Clock time.Duration
 }
 
@@ -152,13 +151,13 @@ type Flow struct {
 	Frames   int
 }
 
-// AsPlanned says whether the flow of a pair alone has its planned rate, as Judge
-// tells where nothing is lost.
+// AsPlanned reports whether the flow of a pair alone has its planned rate, by
+// the tolerance of Judge for lossless paths.
 func (f Flow) AsPlanned() bool {
 	return f.Measured >= f.Planned*(1-rateBelow) && f.Measured <= f.Planned*(1+rateAbove)
 }
 
-// Judge compares what was found with the plan.
+// Judge compares the results with the plan.
 func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 	r := Report{OK: true, Links: links, Whole: whole, Notes: []string{}, Pairs: []PairReport{}}
 	for _, f := range found {
@@ -166,18 +165,18 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		p := PairReport{From: plan.Nodes[f.Pair.From].Name, To: plan.Nodes[f.Pair.To].Name}
 		to, fro := vary(there), vary(back)
 		delay, jitter := time.Duration(there.OneWayDelay)+to.median, to.width
-		sending := plan.Sending(f.Pair.From, f.Pair.To, Frame) // none where rates are buckets
+		sending := plan.Sending(f.Pair.From, f.Pair.To, Frame) // none if rates are buckets
 		alpha := familyErrors / float64(len(found))
 		slow, overtook := overtaken(there, f.Delays)
 		if overtook != nil {
 			p.Reorder = shareOf(float64(there.Reorder), *overtook, len(f.Delays), 1, alpha)
 		}
-		asked := cmp.Or(f.Asked, f.Sent) // the probes whose delays are known, if they arrive
+		asked := cmp.Or(f.Asked, f.Sent) // probes whose delays are known, if they arrive
 		if n := len(slow); n > 0 || f.Sent > 0 && expects(there, asked) {
 			d := sorted(slow)
 			p.OneWayDelay, p.OneWayDelayP99 = delays(d, delay, to, variation{}, sending)
 			width := HalfWidth(d)
-			// Of n samples the half-width is known to 2.5 standard errors of 0.2/√n.
+			// With n samples the half-width is known to 2.5 standard errors of 0.2/√n.
 			slack := jitterSlack + time.Duration(0.5/math.Sqrt(float64(max(n, 1)))*float64(jitter))
 			if n == 0 || n >= enough {
 				p.Jitter = within(ms(jitter), ms(width), ms(max(jitter-slack, 0)), ms(jitter+slack), n)
@@ -193,8 +192,8 @@ func Judge(plan *shaping.Plan, links string, whole bool, found []Found) Report {
 		p.Goodput = goodput(f.Rate, there, rateBelow)
 		p.GoodputAll = goodput(f.Together, there, sharedBelow)
 		if busy, _ := overtaken(there, f.Busy); len(busy) > 0 || busy != nil && expected {
-			// Where packets follow closely, each waits for a slower one before
-			// it: none overtakes, and the jitter becomes delay.
+			// If packets follow closely, each waits for a slower one before it: none
+			// overtakes, and the jitter becomes delay.
 			p.BusyDelay, p.BusyDelayP99 = delays(sorted(busy), delay, to, variation{}, to.longest+sending+queueing(plan, f.Pair))
 		}
 		for _, q := range []*Property{p.OneWayDelay, p.OneWayDelayP99, p.BusyDelay, p.BusyDelayP99} {
@@ -225,9 +224,9 @@ func (p *Property) allow(more float64) {
 	p.OK = p.Samples > 0 && p.Measured >= p.Tolerance[0] && p.Measured <= p.Tolerance[1]
 }
 
-// delays judges the median and the 99th percentile of delays with the jitter
-// of one or two ways. It does not move the median, but few samples do; wait is
-// what rates and queues may add.
+// delays judges the median and the 99th percentile of delays with the jitter of
+// one or two ways. Jitter does not move the median, but few samples do. wait is
+// the time that rates and queues may add.
 func delays(d []time.Duration, planned time.Duration, there, back variation, wait time.Duration) (median, tail *Property) {
 	n, jitter := len(d), there.width+back.width
 	noise := time.Duration(float64(jitter) * 3 / math.Sqrt(float64(max(n, 1)))) // 3 standard errors: 2J × ½/√n each
@@ -243,12 +242,12 @@ func delays(d []time.Duration, planned time.Duration, there, back variation, wai
 	return median, tail
 }
 
-// variation is what the jitter of a path does to its delays.
+// variation is the effect of a path's jitter on its delays.
 type variation struct {
 	median  time.Duration // above the one-way delay
 	width   time.Duration // as HalfWidth estimates it
 	longest time.Duration // the farthest above the one-way delay
-	uneven  bool          // not uniform: a few samples say nothing of the tail
+	uneven  bool          // not uniform: a few samples do not show the tail
 }
 
 func vary(p shaping.PathPlan) variation {
@@ -264,9 +263,9 @@ func vary(p shaping.PathPlan) variation {
 	return variation{median: stats.Quantile(deviations, 0.5), width: HalfWidth(deviations), longest: time.Duration(p.Slowest() - p.OneWayDelay), uneven: p.Jitter > 0}
 }
 
-// jitterP99 is the 99th percentile of the sum of two uniform variations of these
-// half-widths. It lies x below the largest sum, where the chance of more is
-// x²/8ab, or, beyond the narrower of the two, a straight line.
+// jitterP99 is the 99th percentile of the sum of two uniform variations of
+// these half-widths. It lies x below the largest sum, at which the chance of
+// exceeding it is x²/8ab. Beyond the narrower of the two it is a straight line.
 func jitterP99(a, b time.Duration) time.Duration {
 	const beyond = 0.01
 	narrow, wide := float64(min(a, b)), float64(max(a, b))
@@ -277,21 +276,22 @@ func jitterP99(a, b time.Duration) time.Duration {
 	return time.Duration(narrow + wide - x)
 }
 
-// queueing is what a probe may wait for behind full frames of the same links:
+// queueing is the longest wait of a probe behind full frames of the same links:
 // two in each queue.
 func queueing(plan *shaping.Plan, p Pair) time.Duration {
 	return plan.Sending(p.From, p.To, 2*shaping.FrameSize)
 }
 
-// expects says whether of so many probes enough arrive, and do not overtake, that none
+// expects reports whether so many probes arrive, without overtaking, that none
 // at all is a fault.
 func expects(there shaping.PathPlan, asked int) bool {
 	const enoughToMiss = 20 // none of these is a chance of 2e-9
 	return float64(asked)*pass(there).seen*(1-float64(there.Reorder)) >= enoughToMiss
 }
 
-// overtaken takes out the delays of packets that overtook, and counts them; nil where
-// the path lets none overtake, or delays so little that they look alike.
+// overtaken removes the delays of packets that overtook, and counts them. The
+// result is nil if the path has no overtaking, or delays so little that both
+// look alike.
 func overtaken(there shaping.PathPlan, all []time.Duration) (slow []time.Duration, count *int) {
 	least := time.Duration(there.Fastest())
 	if there.Reorder == 0 || least < 2*medianSlack || len(all) == 0 {
@@ -305,7 +305,7 @@ func overtaken(there shaping.PathPlan, all []time.Duration) (slow []time.Duratio
 	return slow, count
 }
 
-// roundTrips takes out those of packets that overtook on either way.
+// roundTrips removes the round trips of packets that overtook on either way.
 func roundTrips(there, back shaping.PathPlan, all []time.Duration) []time.Duration {
 	if there.Reorder == 0 && back.Reorder == 0 {
 		return all
@@ -318,8 +318,9 @@ func roundTrips(there, back shaping.PathPlan, all []time.Duration) []time.Durati
 	return all
 }
 
-// sourceShare is the share of a probe's frame whose corruption nobody notices: its
-// sender's hardware address, which netem corrupts like the rest, and the router never.
+// sourceShare is the share of a probe's frame whose corruption goes unnoticed:
+// its sender's hardware address. netem corrupts it like the rest, and the
+// router never does.
 const sourceShare = 6.0 / Frame
 
 func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {
@@ -335,10 +336,11 @@ func loss(there shaping.PathPlan, lost, sent int, alpha float64) *Property {
 	return p
 }
 
-// shareOf judges a share of n packets by a binomial distribution. Packets that share
-// their fate, so many alike, tell as much as fewer single ones would.
+// shareOf judges a share of n packets by a binomial distribution. Packets come
+// in groups of alike with the same fate, which carry as much information as
+// fewer single ones.
 func shareOf(planned float64, count, n int, alike, alpha float64) *Property {
-	planned = math.Round(min(max(planned, 0), 1)*1e12) / 1e12 // 0.2, and not 1 - 0.8
+	planned = math.Round(min(max(planned, 0), 1)*1e12) / 1e12 // 0.2 rather than 1 - 0.8
 	independent := max(1, int(float64(n)/alike))
 	low, high := BinomialRange(independent, planned, alpha)
 	return within(planned, float64(count)/float64(n), float64(low)/float64(independent), float64(high)/float64(independent), n)
@@ -360,7 +362,7 @@ func goodput(f Flow, there shaping.PathPlan, below float64) *Property {
 	return p
 }
 
-// String puts a property that failed in words.
+// String describes a failed property in words.
 func (p Property) String() string {
 	return fmt.Sprintf("%.4g, planned %.4g (%.4g to %.4g allowed)", p.Measured, p.Planned, p.Tolerance[0], p.Tolerance[1])
 }

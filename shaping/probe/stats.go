@@ -9,8 +9,9 @@ import (
 )
 
 // HalfWidth estimates the half-width of a uniform variation from the range
-// between the 5th and the 95th percentile, nine tenths of it. Stragglers of a
-// busy machine hardly move it, where they would move a standard deviation.
+// between the 5th and the 95th percentile, which is nine tenths of the width.
+// Stragglers of a busy machine hardly move it, but would move a standard
+// deviation.
 func HalfWidth(sorted []time.Duration) time.Duration {
 	return time.Duration(float64(stats.Quantile(sorted, 0.95)-stats.Quantile(sorted, 0.05)) / 1.8)
 }
@@ -25,7 +26,7 @@ func sorted(d []time.Duration) []time.Duration {
 const z99 = 2.5758293035489004
 
 // Wilson returns the 99 % confidence interval (Wilson's score) of a
-// probability, of which n trials showed k.
+// probability, from k successes in n trials.
 func Wilson(k, n int) (low, high float64) {
 	if n == 0 {
 		return 0, 1
@@ -34,7 +35,7 @@ func Wilson(k, n int) (low, high float64) {
 	middle := (p + z2/(2*m)) / (1 + z2/m)
 	half := z99 / (1 + z2/m) * math.Sqrt(p*(1-p)/m+z2/(4*m*m))
 	low, high = max(middle-half, 0), min(middle+half, 1)
-	switch k { // where rounding must not exclude what was measured
+	switch k { // rounding must not exclude the measured value
 	case 0:
 		low = 0
 	case n:
@@ -43,8 +44,8 @@ func Wilson(k, n int) (low, high float64) {
 	return low, high
 }
 
-// BinomialRange returns the counts that are not surprising in n trials of
-// probability p: fewer, and likewise more, have a chance below alpha/2.
+// BinomialRange returns the unsurprising counts in n trials of probability p:
+// fewer, and likewise more, have a chance below alpha/2.
 func BinomialRange(n int, p, alpha float64) (low, high int) {
 	switch {
 	case p <= 0:

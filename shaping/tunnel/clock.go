@@ -3,20 +3,20 @@ package tunnel
 import "time"
 
 const (
-	// windowTime is how long the round trips are from which the shortest is taken.
+	// windowTime is the length of a window, whose shortest round trip counts.
 	windowTime = time.Second
-	// drift is by how much of the time two clocks may run apart: quartz is off by
-	// 50 parts in a million at most.
+	// drift is the largest rate at which two clocks diverge: quartz is off by 50
+	// parts in a million at most.
 	drift = 100e-6
 )
 
-// Clock says what another host's clock shows, by four timestamps: the shorter
-// the round trip, the less the answer can be wrong.
+// Clock estimates another host's clock from four timestamps. The shorter the
+// round trip, the smaller the possible error.
 type Clock struct {
 	Offset time.Duration // this host's clock less the other one
 	Bound  time.Duration // of the error of Offset, when it was measured
 	known  bool
-	at     time.Duration // when that was
+	at     time.Duration // time of that measurement
 
 	began time.Duration // of the window
 	best  reading
@@ -28,8 +28,8 @@ type reading struct {
 	some        bool
 }
 
-// take takes a round trip in: asked and answered by this host's clock, heard and
-// replied by the other one.
+// take takes a round trip: asked and answered are by this host's clock, heard
+// and replied by the other one's.
 func (c *Clock) take(asked, heard, replied, answered time.Duration) (rtt time.Duration) {
 	rtt = max((answered-asked)-(replied-heard), 0)
 	r := reading{rtt, ((asked - heard) + (answered - replied)) / 2, true}
@@ -44,13 +44,13 @@ func (c *Clock) take(asked, heard, replied, answered time.Duration) (rtt time.Du
 	}
 	if !c.known {
 		c.adopt(answered)
-		c.known = false // until the first window is over every shorter one counts
+		c.known = false // until the first window is over, every shorter one counts
 	}
 	return rtt
 }
 
-// adopt takes the best round trip of a window over, unless what is known is still
-// better: under load all are long.
+// adopt adopts the best round trip of a window, unless the present estimate is
+// still better: under load all round trips are long.
 func (c *Clock) adopt(now time.Duration) {
 	stale := c.Bound + time.Duration(drift*float64(now-c.at))
 	if c.known && stale < c.best.rtt/2 {

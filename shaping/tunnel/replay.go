@@ -1,16 +1,17 @@
 package tunnel
 
-// windowBits is how far a number may be behind the newest one. A burst of the
-// whole receive buffer that comes out of order fits.
+// windowBits is the largest distance of a number behind the newest one. A whole
+// receive buffer out of order fits.
 const windowBits = 4096
 
-// window knows which numbers have come (RFC 6479). The zero window knows none.
+// window records which numbers have arrived (RFC 6479). The zero window has
+// none.
 type window struct {
 	bits [windowBits / 64]uint64
 	next uint64 // the newest number and one
 }
 
-// isNew says whether a number has not come yet, as far as is known.
+// isNew reports whether a number has not arrived yet, as far as is known.
 func (w *window) isNew(n uint64) bool {
 	switch {
 	case n >= w.next:
@@ -21,7 +22,7 @@ func (w *window) isNew(n uint64) bool {
 	return w.bits[n/64%uint64(len(w.bits))]&(1<<(n%64)) == 0
 }
 
-// take notes a number that is new.
+// take records a new number.
 func (w *window) take(n uint64) {
 	if n >= w.next {
 		for k := min(n/64-w.word(), uint64(len(w.bits))); k > 0; k-- {
@@ -32,7 +33,7 @@ func (w *window) take(n uint64) {
 	w.bits[n/64%uint64(len(w.bits))] |= 1 << (n % 64)
 }
 
-// word is that of the newest number.
+// word is the word of the newest number.
 func (w *window) word() uint64 {
 	if w.next == 0 {
 		return 0

@@ -15,43 +15,42 @@ import (
 )
 
 const (
-	// batch is how many messages one system call reads or sends at most.
+	// batch is the most messages that one system call reads or sends.
 	batch = 16
-	// maxTrain is the longest message in bytes, and maxSegments how many datagrams
-	// the kernel takes as one (64 before Linux 6.9).
+	// maxTrain is the longest message in bytes, and maxSegments the most datagrams
+	// that the kernel takes as one (64 before Linux 6.9).
 	maxTrain, maxSegments = 64000, 64
-	// bufferSize is what may wait in the socket, where the kernel allows it: 50 ms
-	// of 1 Gbit/s.
+	// bufferSize is the size of the socket's buffers, if the kernel allows it: 50
+	// ms of 1 Gbit/s.
 	bufferSize  = 8 << 20
 	controlSize = 128
 )
 
-// Tunnel is an end of the tunnel with its socket, to be used by one goroutine. It
-// is non-blocking: FD tells when there is something to Receive.
+// Tunnel is an end of the tunnel with its socket, for one goroutine. It does
+// not block: FD is readable when there is something to Receive.
 type Tunnel struct {
 	*ends
 	fd  int
 	gso bool
 	in  messages
 	out messages
-	// filled is how many messages of out wait to be sent; all but the last are
-	// complete.
+	// filled is the number of messages of out that wait to be sent. All but the
+	// last are complete.
 	filled int
 	trains [batch]train
 	addrs  []unix.RawSockaddrInet4 // of the hosts
-	// Unsent are datagrams that the kernel did not take.
+	// Unsent counts datagrams that the kernel refused.
 	Unsent  uint64
 	emptied time.Duration // when the socket was last found empty
 }
 
-// train is a message of datagrams of one size, of which only the last may be
-// shorter.
+// train is a message of datagrams of one size. Only the last may be shorter.
 type train struct {
 	host, size, count, bytes int
 	ended                    bool
 }
 
-// messages are what recvmmsg and sendmmsg take.
+// messages are the arguments of recvmmsg and sendmmsg.
 type messages struct {
 	headers [batch]mmsghdr
 	iov     [batch]unix.Iovec
@@ -66,9 +65,9 @@ type mmsghdr struct {
 	length uint32
 }
 
-// Listen opens a socket for a tunnel on the host's own network, at any port of the
-// address, or of all if there is none. It is to be inherited by whoever calls
-// Open.
+// Listen opens a socket for a tunnel on the host's own network, at any port of
+// the address, or of all addresses if it is empty. The process that calls Open
+// inherits the socket.
 func Listen(address string) (file *os.File, port uint16, err error) {
 	conn, err := net.ListenPacket("udp4", net.JoinHostPort(address, "0"))
 	if err != nil {
@@ -82,8 +81,8 @@ func Listen(address string) (file *os.File, port uint16, err error) {
 	return file, udp.LocalAddr().(*net.UDPAddr).AddrPort().Port(), nil
 }
 
-// Open returns the end of a tunnel at a socket of Listen, which is the tunnel's
-// from then on.
+// Open returns the end of a tunnel at a socket of Listen, which then belongs to
+// the tunnel.
 func Open(fd int, c Config) (*Tunnel, error) {
 	t := &Tunnel{fd: fd}
 	var err error
@@ -113,8 +112,8 @@ func (t *Tunnel) setUp() error {
 	if err := unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	// A datagram that does not fit must not arrive in pieces: it is what the
-	// opening finds out.
+	// A datagram that does not fit must not arrive in pieces: the opening tests
+	// this.
 	if err := unix.SetsockoptInt(t.fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
@@ -129,7 +128,7 @@ func (t *Tunnel) setUp() error {
 	return nil
 }
 
-// point has the messages point at their buffers.
+// point sets the messages' pointers to their buffers.
 func (m *messages) point() {
 	for k := range m.headers {
 		h := &m.headers[k].header
@@ -150,12 +149,13 @@ func (t *Tunnel) FD() int { return t.fd }
 // Close closes the socket.
 func (t *Tunnel) Close() error { return unix.Close(t.fd) }
 
-// Next is when Work has something to do though nothing has come.
+// Next is the time at which Work has something to do even if nothing arrives.
 func (t *Tunnel) Next() (at time.Duration, ok bool) { return t.nextAsk() }
 
-// Receive takes in what has come, now, up to a batch of messages, and hands the
-// frames out, with their data until handle returns. wall is the same moment by
-// the kernel's stamps. some says that there were any, more that there may be others.
+// Receive receives up to a batch of messages, at time now, and calls handle
+// with each frame. A frame's data is valid until handle returns. wall is the
+// time now by the kernel's stamps. some reports that there were messages, more
+// that there may be others.
 func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) (some, more bool, err error) {
 	for k := range t.in.headers {
 		t.in.headers[k].header.SetControllen(controlSize)
@@ -167,7 +167,7 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 		t.emptied = now
 		return false, false, nil
 	case unix.EINTR, unix.ECONNREFUSED, unix.EMSGSIZE:
-		return false, false, nil // the errors are of datagrams that were sent, which are lost
+		return false, false, nil // the errors are of sent datagrams, which are lost
 	default:
 		if underlay(errno) {
 			return false, false, nil // likewise
@@ -199,8 +199,8 @@ func (t *Tunnel) Receive(now time.Duration, wall time.Time, handle func(Frame)) 
 	return n > 0, n == batch, nil
 }
 
-// readControl reads the size of the datagrams in a message, zero if there is but
-// one, and when the kernel took it in.
+// readControl reads the size of the datagrams in a message, zero if there is
+// only one, and the time at which the kernel received it.
 func readControl(control []byte) (size int, stamp time.Time) {
 	const head = unix.SizeofCmsghdr
 	for len(control) >= head {
@@ -220,14 +220,14 @@ func readControl(control []byte) (size int, stamp time.Time) {
 	return size, stamp
 }
 
-// Work asks for clocks where it is time, and sends all that waits.
+// Work asks for clocks when it is time, and sends all that waits.
 func (t *Tunnel) Work(now time.Duration) error {
 	t.ask(now)
 	return t.flush()
 }
 
-// reserve is room for a datagram to a host, at the end of a train to it if one is
-// open.
+// reserve returns room for a datagram to a host, at the end of a train to it if
+// one is open.
 func (t *Tunnel) reserve(host, size int) []byte {
 	for k := t.filled - 1; k >= 0; k-- {
 		o := &t.trains[k]
@@ -240,7 +240,7 @@ func (t *Tunnel) reserve(host, size int) []byte {
 		break // a host's datagrams keep their order
 	}
 	if t.filled == batch {
-		_ = t.flush() // what fails is counted
+		_ = t.flush() // failures are counted
 	}
 	t.trains[t.filled] = train{host: host, size: size}
 	t.filled++
@@ -278,14 +278,14 @@ func (t *Tunnel) flush() error {
 		switch {
 		case errno == 0:
 			first += int(n)
-		case errno == unix.EINTR, errno == unix.ECONNREFUSED: // of what was sent before
+		case errno == unix.EINTR, errno == unix.ECONNREFUSED: // of earlier datagrams
 		case (errno == unix.EIO || errno == unix.EINVAL) && t.trains[first].count > 1:
-			// If the device computes no checksums, the train goes one by one.
+			// If the device computes no checksums, the train is sent one by one.
 			if t.single(first) > 0 {
 				t.gso = false
 			}
 			first++
-		case errno == unix.EMSGSIZE: // an ask that finds out just that
+		case errno == unix.EMSGSIZE: // an ask that tests exactly this
 			first++
 		case errno == unix.EAGAIN, underlay(errno):
 			t.Unsent += uint64(t.trains[first].count)
@@ -297,9 +297,10 @@ func (t *Tunnel) flush() error {
 	return nil
 }
 
-// underlay says whether an error is one of the network between the hosts, which may pass: an address or a
-// device that is gone for a moment, a firewall, a route, memory. What is sent meanwhile is lost. How long
-// that may go on is for the leases of the hosts to say.
+// underlay reports whether an error comes from the network between the hosts
+// and may pass: an address or a device that is gone for a moment, a firewall, a
+// route, memory. Datagrams sent meanwhile are lost. The leases of the hosts
+// limit how long that may go on.
 func underlay(errno syscall.Errno) bool {
 	switch errno {
 	case unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENETDOWN, unix.ENETRESET, unix.ENONET,
@@ -309,7 +310,8 @@ func underlay(errno syscall.Errno) bool {
 	return false
 }
 
-// single sends the datagrams of a train one by one, and returns how many the kernel took.
+// single sends the datagrams of a train one by one, and returns how many the
+// kernel accepted.
 func (t *Tunnel) single(k int) (sent int) {
 	o := &t.trains[k]
 	for from := 0; from < o.bytes; from += o.size {

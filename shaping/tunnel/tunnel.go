@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// openingAsks is how many round trips are measured before the first frame, and
-	// openingGap their distance: enough for the 99.9th percentile.
+	// openingAsks is the number of round trips measured before the first frame,
+	// and openingGap their distance: enough for the 99.9th percentile.
 	openingAsks = 1000
 	openingGap  = time.Millisecond
-	// askGap is their distance later on: 20 in a window.
+	// askGap is the distance of later round trips: 20 in a window.
 	askGap = 50 * time.Millisecond
-	// maxHalves is how many halves may wait for the other one.
+	// maxHalves is the most halves that may wait for their other halves.
 	maxHalves = 256
 )
 
@@ -25,36 +25,35 @@ type Host struct {
 	Addr netip.AddrPort `json:"addr"` // of its socket
 }
 
-// Config says who is at the ends of a tunnel: all hosts of a run, of which this
-// one is Self.
+// Config lists the ends of a tunnel: all hosts of a run. This host is Self.
 type Config struct {
 	Self   int    `json:"self"`
 	Hosts  []Host `json:"hosts"`
 	Secret []byte `json:"secret"`
 }
 
-// Stats is what has come from one host to another so far.
+// Stats counts what has come from one host to another so far.
 type Stats struct {
 	From   string `json:"from"`
 	To     string `json:"to"` // this one
 	Frames uint64 `json:"frames"`
-	Lost   uint64 `json:"lost"` // datagrams that the underlay lost, or still has
-	// Late are frames that came after they were due, LateMax by how much at most:
-	// the underlay was slower than the plan.
+	Lost   uint64 `json:"lost"` // datagrams that the underlay has lost, or still holds
+	// Late counts frames that came after they were due, LateMax is the largest
+	// delay: the underlay was slower than the plan.
 	Late    uint64        `json:"late"`
 	LateMax time.Duration `json:"late_max_ns"`
-	// Forged are datagrams that no host of the run has sent, Replayed those that
-	// came before.
+	// Forged counts datagrams that no host of the run has sent, Replayed those
+	// that had come before.
 	Forged   uint64 `json:"forged"`
 	Replayed uint64 `json:"replayed"`
-	// Offset is this host's clock less the other one, as last measured, and Bound
-	// that of its error.
+	// Offset is this host's clock less the other one's, as last measured, and
+	// Bound the bound of its error.
 	Offset time.Duration `json:"clock_offset_ns"`
 	Bound  time.Duration `json:"clock_bound_ns"`
 }
 
-// outlet is where datagrams go: reserve returns room for one of that size, which
-// is sent once it is filled.
+// outlet is where datagrams go. reserve returns room for a datagram of that
+// size, which is sent once it is filled.
 type outlet interface {
 	reserve(host, size int) []byte
 }
@@ -70,8 +69,8 @@ type ends struct {
 type peer struct {
 	stats      Stats
 	seal, open cipher.AEAD
-	// next are the numbers of the next datagrams to it, seen those that came from
-	// it: of frames, and of asks and answers, which may be lost.
+	// next has the numbers of the next datagrams to it, seen the numbers that came
+	// from it: one each for frames, and for asks and answers, which may be lost.
 	next     [2]uint64
 	seen     [2]window
 	received uint64 // of frames
@@ -81,14 +80,14 @@ type peer struct {
 	clock   Clock
 	fits    bool            // a whole frame fits into a datagram to it
 	asked   int             // so far
-	nextAsk time.Duration   // when the next one is due
+	nextAsk time.Duration   // when the next ask is due
 	rtts    []time.Duration // of the opening
 }
 
-// half is the half of a frame that came before the other.
+// half is the first half of a frame to arrive.
 type half struct {
-	kind   byte   // which it is; 0: none
-	number uint64 // of the first
+	kind   byte   // which half it is; 0: none
+	number uint64 // of the first half
 	text   []byte
 }
 
@@ -112,7 +111,7 @@ func newEnds(c Config, out outlet) (*ends, error) {
 	return e, nil
 }
 
-// Send has a frame go to another host at once.
+// Send sends a frame to another host at once.
 func (e *ends) Send(host int, f *Frame) {
 	p := e.peers[host]
 	if p.fits || len(f.Data) <= alwaysFits {
@@ -133,7 +132,7 @@ func (e *ends) Send(host int, f *Frame) {
 	p.finish(d)
 }
 
-// begin returns room for a datagram with that many bytes to seal, and its header.
+// begin returns room for a datagram with so many bytes to seal, and its header.
 func (e *ends) begin(host int, kind byte, size int) []byte {
 	p := e.peers[host]
 	d := e.out.reserve(host, headerSize+size+tagSize)
@@ -143,8 +142,8 @@ func (e *ends) begin(host int, kind byte, size int) []byte {
 	return d
 }
 
-// space is whose numbers a kind has. The kind is part of the nonce, so that a
-// number may be there twice.
+// space is the number space of a kind. The kind is part of the nonce, so two
+// spaces may use the same number.
 func space(kind byte) int {
 	if kind == kindAsk || kind == kindAnswer {
 		return 1
@@ -157,9 +156,10 @@ func (p *peer) finish(d []byte) {
 	p.seal.Seal(d[headerSize:headerSize], d[:headerSize], d[headerSize:len(d)-tagSize], nil)
 }
 
-// take takes in a datagram that came at a time, and returns the frame that is
-// whole by it, if one is, due by the clock of this host. Its data is valid until
-// the next call. A frame that came after it was due is counted.
+// take takes a datagram that came at a time, and returns the frame that it
+// completes, if it does. The frame's due time is by this host's clock, and its
+// data is valid until the next call. Frames that came after they were due are
+// counted.
 func (e *ends) take(d []byte, at, now time.Duration) (f Frame, ok bool) {
 	h, ok := readHeader(d)
 	if !ok || int(h.source) >= len(e.peers) || e.peers[h.source] == nil {
@@ -205,7 +205,7 @@ func (e *ends) take(d []byte, at, now time.Duration) (f Frame, ok bool) {
 	return f, ok
 }
 
-// forged counts what names no host of the run.
+// forged counts a datagram that names no host of the run.
 func (e *ends) forged() {
 	for _, p := range e.peers {
 		if p != nil {
@@ -215,8 +215,8 @@ func (e *ends) forged() {
 	}
 }
 
-// join returns the frame of two halves, when the second of them is there. number
-// is that of the first half.
+// join returns the frame of two halves, when the second one arrives. number is
+// the first half's.
 func (p *peer) join(number uint64, kind byte, text []byte) (f Frame, ok bool) {
 	wait := &p.halves[number%maxHalves]
 	if wait.number != number || wait.kind == 0 || wait.kind == kind {
@@ -241,7 +241,7 @@ func (p *peer) count(due, at time.Duration) {
 	}
 }
 
-// ask asks those hosts for their clocks whose time has come.
+// ask asks for the clocks of hosts when it is time.
 func (e *ends) ask(now time.Duration) {
 	for host, p := range e.peers {
 		if p == nil || now < p.nextAsk {
@@ -250,7 +250,7 @@ func (e *ends) ask(now time.Duration) {
 		size, gap := clockSize, askGap
 		if !p.opened() {
 			gap = openingGap
-			if p.asked%2 == 1 { // an answer to this one says that whole frames arrive
+			if p.asked%2 == 1 { // an answer to this ask shows that whole frames arrive
 				size = frameSize + MaxFrame
 			}
 		}
@@ -265,7 +265,7 @@ func (e *ends) ask(now time.Duration) {
 	}
 }
 
-// nextAsk is when the next one is to be asked.
+// nextAsk is the time of the next ask.
 func (e *ends) nextAsk() (at time.Duration, ok bool) {
 	for _, p := range e.peers {
 		if p != nil && (!ok || p.nextAsk < at) {
@@ -289,7 +289,7 @@ func (e *ends) answer(host int, ask []byte, at, now time.Duration) {
 	e.peers[host].finish(d)
 }
 
-// answered takes an answer that came at a time.
+// answered handles an answer that came at a time.
 func (p *peer) answered(text []byte, at time.Duration) {
 	if len(text) != 8+clockSize {
 		return
@@ -304,11 +304,11 @@ func (p *peer) answered(text []byte, at time.Duration) {
 	}
 }
 
-// opened says that enough is known of the way to the host.
+// opened reports whether the way to the host has been measured enough.
 func (p *peer) opened() bool { return len(p.rtts) >= openingAsks }
 
-// Opened says whether enough is known of the ways to all hosts; until then no
-// frame may be sent. waiting names one of which it is not.
+// Opened reports whether the ways to all hosts have been measured enough. Until
+// then no frame may be sent. waiting names a host that is missing.
 func (e *ends) Opened() (ok bool, waiting string) {
 	for _, p := range e.peers {
 		if p != nil && !p.opened() {
@@ -318,8 +318,8 @@ func (e *ends) Opened() (ok bool, waiting string) {
 	return true, ""
 }
 
-// OneWay is how long the underlay takes to a host, as the opening found: half of
-// the round trip's 99.9th percentile.
+// OneWay is the underlay's delay to a host, from the opening: half of the round
+// trip's 99.9th percentile.
 func (e *ends) OneWay(host int) time.Duration {
 	rtts := slices.Sorted(slices.Values(e.peers[host].rtts))
 	if len(rtts) == 0 {
@@ -331,7 +331,7 @@ func (e *ends) OneWay(host int) time.Duration {
 // Reopen measures the way to a host again.
 func (e *ends) Reopen(host int) { e.peers[host].rtts = nil }
 
-// Stats returns what came from each host so far.
+// Stats returns the counts of each host so far.
 func (e *ends) Stats() (all []Stats) {
 	for _, p := range e.peers {
 		if p != nil {

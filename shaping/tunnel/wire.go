@@ -1,15 +1,16 @@
 // Package tunnel carries frames between the routers of several hosts, which
 // together make one emulated network: UDP datagrams on the hosts' own network,
-// encrypted and authenticated. A frame carries the time at which it is due, as
-// the source decided it; the tunnel turns that into the time of the
-// destination's clock, which it compares all the while.
+// encrypted and authenticated. A frame carries the time at which it is due,
+// which the source decides. The tunnel converts it to the destination's clock,
+// and compares the clocks all the time.
 //
 //	datagram  kind 1 │ 0 1 │ source 2 │ number 8 │ sealed … │ tag 16
 //	sealed    due 8 │ from 2 │ to 2 │ length 2 │ frame …        (kindWhole)
 //
-// The first twelve bytes are the nonce, so that nobody can change them. Where a
-// whole frame does not fit into a datagram of the underlay, all frames go in two
-// halves of the same size, so that trains of them still go in one call.
+// The first twelve bytes are the nonce, so that nobody can change them. If a
+// whole frame does not fit into a datagram of the underlay, all frames are sent
+// in two halves of the same size, so that trains of them can still be sent in
+// one call.
 package tunnel
 
 import (
@@ -25,7 +26,7 @@ import (
 // Kinds of datagrams.
 const (
 	kindWhole  = 1 + iota // a frame
-	kindFirst             // the first half of one
+	kindFirst             // the first half of a frame
 	kindSecond            // the second half, with the next number
 	kindAsk               // what is your clock?
 	kindAnswer
@@ -35,18 +36,18 @@ const (
 const (
 	headerSize = 12
 	tagSize    = 16
-	frameSize  = 14 // of what precedes a frame
+	frameSize  = 14 // of the fields before a frame
 	clockSize  = 24 // of an ask or an answer
 	// MaxFrame is the longest frame.
 	MaxFrame = 1536
-	// alwaysFits is a frame that every underlay carries whole, also one with the
-	// least MTU of IPv6, 1,280.
+	// alwaysFits is the size of a frame that every underlay carries whole, even
+	// with the least MTU of IPv6, 1,280.
 	alwaysFits = 1200
-	// SecretSize is that of the secret that all hosts of a run share.
+	// SecretSize is the size of the secret that all hosts of a run share.
 	SecretSize = 32
 )
 
-// header is what precedes the sealed part of a datagram.
+// header is the unsealed beginning of a datagram.
 type header struct {
 	kind   byte
 	source uint16
@@ -67,7 +68,7 @@ func readHeader(from []byte) (h header, ok bool) {
 }
 
 // Frame is a frame on its way between two nodes, by their places in the plan.
-// Due is when it is to leave the path, and At when it came here.
+// Due is when it must leave the path, and At when it arrived here.
 type Frame struct {
 	Due, At  time.Duration
 	From, To int
@@ -81,7 +82,7 @@ func (f *Frame) put(to []byte) {
 	binary.BigEndian.PutUint16(to[12:], uint16(len(f.Data)))
 }
 
-// readFrame reads a frame, whose data is part of from.
+// readFrame reads a frame. Its data is part of from.
 func readFrame(from []byte) (f Frame, ok bool) {
 	if len(from) < frameSize {
 		return f, false

@@ -10,7 +10,7 @@ import (
 )
 
 // Board is memory in which a router shows the loads of its links to another
-// process: to be looked at often costs the router nothing.
+// process. Frequent looks cost the router nothing.
 type Board struct {
 	loads []boardLoad // up and down of each node
 	mem   []byte
@@ -18,8 +18,8 @@ type Board struct {
 
 type boardLoad struct{ bytes, waiting atomic.Uint64 }
 
-// NewBoard returns a board for that many nodes, and the file that it is in, for
-// OpenBoard in the router's process.
+// NewBoard returns a board for that many nodes, and its file, for OpenBoard in
+// the router's process.
 func NewBoard(nodes int) (*Board, *os.File, error) {
 	wrap := func(err error) error { return fmt.Errorf("making memory to share with the router: %w", err) }
 	fd, err := unix.MemfdCreate("loads", unix.MFD_CLOEXEC)
@@ -39,7 +39,7 @@ func NewBoard(nodes int) (*Board, *os.File, error) {
 	return b, file, nil
 }
 
-// OpenBoard returns the board that is in the file. The file may be closed then.
+// OpenBoard returns the board in the file. The file may be closed afterwards.
 func OpenBoard(file *os.File, nodes int) (*Board, error) {
 	mem, err := unix.Mmap(int(file.Fd()), 0, boardSize(nodes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -50,10 +50,10 @@ func OpenBoard(file *os.File, nodes int) (*Board, error) {
 
 func boardSize(nodes int) int { return 2 * nodes * int(unsafe.Sizeof(boardLoad{})) }
 
-// Close lets go of the memory.
+// Close releases the memory.
 func (b *Board) Close() error { return unix.Munmap(b.mem) }
 
-// Load is the state of a node's access link, as of a moment ago.
+// Load is the state of a node's access link, a moment ago.
 func (b *Board) Load(node int) (up, down Load) {
 	return b.loads[2*node].get(), b.loads[2*node+1].get()
 }

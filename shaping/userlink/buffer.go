@@ -29,8 +29,8 @@ func (b *buffer) corrupt(seed uint64) {
 	}
 }
 
-// completeChecksum does what an offloading sender has left to do: the field
-// holds the sum of the pseudo-header, and that of the rest is missing.
+// completeChecksum completes the checksum that an offloading sender left
+// incomplete: the field holds the sum of the pseudo-header only.
 func (b *buffer) completeChecksum() {
 	const needsChecksum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 	header, frame := b.data[:vnetHeader], b.data[vnetHeader:b.n]
@@ -56,7 +56,7 @@ func (b *buffer) completeChecksum() {
 	}
 	checksum := ^uint16(sum)
 	if checksum == 0 {
-		checksum = 0xffff // in UDP zero would mean that there is none
+		checksum = 0xffff // in UDP zero would mean no checksum
 	}
 	binary.BigEndian.PutUint16(frame[field:], checksum)
 }

@@ -18,12 +18,12 @@ func (h *heap[E]) push(e E) {
 	}
 }
 
-// pop takes out the first of all. There must be one.
+// pop removes the first entry. There must be one.
 func (h *heap[E]) pop() E {
 	all, end := *h, len(*h)-1
 	top := all[0]
 	all[0] = all[end]
-	clear(all[end:]) // lets go of what it holds
+	clear(all[end:]) // releases its references
 	all = all[:end]
 	*h = all
 	for i := 0; ; {

@@ -9,44 +9,44 @@ import (
 // Load is the state of one direction of an access link.
 type Load struct {
 	Bytes   uint64 // of Ethernet frames, passed on so far
-	Waiting uint64 // bytes that wait for the rate
+	Waiting uint64 // bytes waiting for the rate
 }
 
-// packet is what travels through Links.
+// packet is a packet in Links.
 type packet[T any] struct {
 	from, to, size int
 	item           T
 }
 
-// line is one direction of a node's access link: a schedule, and not a bucket,
-// which forfeits what it could not serve in time.
+// line is one direction of a node's access link. It is a schedule; a bucket
+// would forfeit rate that it could not serve in time.
 //
 //	departure = max(arrival, departure before) + bytes ÷ rate
 //
-// whenever it is that somebody looks. Peers with packets waiting take turns, by
-// deficit round robin (Shreedhar and Varghese 1995).
+// regardless of when the line is looked at. Peers with packets waiting take
+// turns, by deficit round robin (Shreedhar and Varghese 1995).
 type line[T any] struct {
 	rate  shaping.Rate // zero: unlimited
 	limit int          // bytes that may wait for each peer
 
 	busy    bool
 	sending packet[T]
-	due     time.Duration // when all of it is sent; if not busy, the last departure
-	flows   []flow[T]     // by peer; made when the first packet waits
-	turns   []int         // peers with packets waiting, whose turn is next first
+	due     time.Duration // departure of the packet being sent; if not busy, the last departure
+	flows   []flow[T]     // by peer; allocated with the first packet that waits
+	turns   []int         // peers with packets waiting, in the order of their turns
 	load    Load
 }
 
-// flow is what waits for a line from, or for, one peer.
+// flow is the queue of a line for one peer.
 type flow[T any] struct {
 	packets []packet[T]
-	first   int // of packets, that is still there
+	first   int // index of the first packet that is still there
 	bytes   int
 	deficit int // bytes that it may send in this turn
 }
 
-// offer takes a packet in at a time, of or for a peer among that many nodes. It
-// is refused if too much waits already.
+// offer adds a packet at a time, from or to a peer among so many nodes. It
+// refuses the packet if too much is waiting.
 func (l *line[T]) offer(at time.Duration, peer, nodes int, p packet[T]) bool {
 	if !l.busy {
 		l.begin(at, p)
@@ -72,7 +72,7 @@ func (l *line[T]) begin(at time.Duration, p packet[T]) {
 	l.busy, l.sending, l.due = true, p, max(at, l.due)+l.rate.Sending(p.size)
 }
 
-// depart takes out the packet that has been sent, and begins with the next.
+// depart removes the packet that has been sent, and begins with the next.
 func (l *line[T]) depart() packet[T] {
 	p := l.sending
 	l.busy, l.sending = false, packet[T]{}
@@ -85,7 +85,7 @@ func (l *line[T]) depart() packet[T] {
 	return p
 }
 
-// next takes out the packet whose turn it is.
+// next removes the packet whose turn it is.
 func (l *line[T]) next() packet[T] {
 	for {
 		f := &l.flows[l.turns[0]]
@@ -107,7 +107,7 @@ func (l *line[T]) next() packet[T] {
 func (f *flow[T]) push(p packet[T]) {
 	if f.first > len(f.packets)/2 {
 		n := copy(f.packets, f.packets[f.first:])
-		clear(f.packets[n:]) // lets go of the items
+		clear(f.packets[n:]) // releases the items
 		f.packets, f.first = f.packets[:n], 0
 	}
 	f.packets = append(f.packets, p)

@@ -8,14 +8,15 @@ import (
 )
 
 // Links are all links of a plan: of every node an access link up and one down,
-// each with its rate and its queue, and between them the paths of a Queue. When
-// a packet comes out follows from when packets came in, and not from when
-// anybody looked: who looks late finds all that was due meanwhile, and the next
-// packet on time. The zero Links is not usable.
+// each with its rate and its queue, and between them the paths of a Queue. The
+// time at which a packet comes out follows from the times at which packets came
+// in, not from when the caller looks. A caller that looks late finds all
+// packets that were due meanwhile, and the next packet on time. The zero Links
+// is not usable.
 type Links[T any] struct {
-	// Drop, if set, is told of a packet that does not come out.
+	// Drop, if set, is called with each packet that does not come out.
 	Drop func(item T, fate Fate)
-	// Corrupt and Clone are as those of Queue.
+	// Corrupt and Clone are those of Queue.
 	Corrupt func(item T, seed uint64)
 	Clone   func(item T) T
 
@@ -26,8 +27,9 @@ type Links[T any] struct {
 	dropped  []Dropped
 }
 
-// Dropped counts the packets that a node's links did not let through, as planned: Up
-// and Down for lack of room in a queue of its access link, Path on its paths to others.
+// Dropped counts the packets that a node's links dropped as planned: Up and
+// Down for lack of room in a queue of its access link, Path on its paths to
+// others.
 type Dropped struct{ Up, Down, Path uint64 }
 
 // Dropped are the drops of a node so far.
@@ -56,8 +58,8 @@ func NewLinks[T any](plan *shaping.Plan, limit int) *Links[T] {
 }
 
 // Change gives the links another plan for the same nodes, and room for limit
-// packets. Packets under way keep their due times, and the one that a link is
-// sending goes at the old rate; those under way on a path that is cut are lost.
+// packets. Packets under way keep their due times, and a packet that a link is
+// sending keeps the old rate. Packets under way on a path that is cut are lost.
 func (l *Links[T]) Change(plan *shaping.Plan, limit int) {
 	for _, p := range l.paths.Change(plan, limit) {
 		l.lose(p, Lost)
@@ -68,13 +70,13 @@ func (l *Links[T]) Change(plan *shaping.Plan, limit int) {
 	}
 }
 
-// Pace gives a node other rates, zero for unlimited ones.
+// Pace changes a node's rates; zero means unlimited.
 func (l *Links[T]) Pace(node int, up, down shaping.Rate) {
 	l.up[node].rate, l.down[node].rate = up, down
 }
 
-// Push takes in a packet that node from sent to node to (indexes in the plan) at
-// the given time, in a frame of size bytes.
+// Push adds a packet from node from to node to (indexes in the plan) at the
+// given time, in a frame of size bytes.
 func (l *Links[T]) Push(at time.Duration, from, to, size int, item T) {
 	for due, some := l.sent.next(); some && due <= at; due, some = l.sent.next() {
 		l.cross(due, l.depart(l.up, &l.sent))
@@ -109,15 +111,15 @@ func (l *Links[T]) cross(at time.Duration, p packet[T]) {
 	}
 }
 
-// Leave gives packets whose due time is decided to a function, which says whether
-// it takes them over: they come out at other hosts, whose links they enter by
-// Arrive.
+// Leave calls take with packets whose due time is decided. take reports whether
+// it takes the packet over: then the packet comes out at another host, whose
+// links it enters by Arrive.
 func (l *Links[T]) Leave(take func(due time.Duration, from, to int, item T) bool) {
 	l.paths.Leave = func(due time.Duration, from, to int, p packet[T]) bool { return take(due, from, to, p.item) }
 }
 
-// Arrive takes in a packet that another host's links have sent on its path, on
-// which it is until due.
+// Arrive adds a packet that another host's links have sent on its path. It is
+// on the path until due.
 func (l *Links[T]) Arrive(due time.Duration, from, to, size int, item T) {
 	p := packet[T]{from, to, size, item}
 	if fate := l.paths.Arrive(due, from, to, p); fate != Queued {
@@ -125,9 +127,9 @@ func (l *Links[T]) Arrive(due time.Duration, from, to, size int, item T) {
 	}
 }
 
-// lose lets go of a packet on a path.
+// lose drops a packet on a path.
 func (l *Links[T]) lose(p packet[T], fate Fate) {
-	if fate != Overflow { // which no plan asks for
+	if fate != Overflow { // never planned
 		l.dropped[p.from].Path++
 	}
 	l.drop(p, fate)
@@ -139,7 +141,7 @@ func (l *Links[T]) drop(p packet[T], fate Fate) {
 	}
 }
 
-// Next returns when somebody should look: when the next packet is due at its
+// Next returns the next time to look: when the next packet is due at its
 // receiver's link, or has left its sender's link for as long as slack. ok is
 // false if there is none.
 func (l *Links[T]) Next(slack time.Duration) (due time.Duration, ok bool) {
@@ -156,8 +158,8 @@ func (l *Links[T]) Next(slack time.Duration) (due time.Duration, ok bool) {
 	return due, ok
 }
 
-// Pop takes out the next packet if it is due by now, with the node it goes to
-// and the time at which it was due.
+// Pop removes the next packet if it is due by now, with its destination and its
+// due time.
 func (l *Links[T]) Pop(now time.Duration) (item T, to int, due time.Duration, ok bool) {
 	for {
 		due, some := l.Next(0)
@@ -182,7 +184,7 @@ func (l *Links[T]) Pop(now time.Duration) (item T, to int, due time.Duration, ok
 	}
 }
 
-// depart takes out the packet that is the next to leave any of the lines.
+// depart removes the next packet to leave any of the lines.
 func (l *Links[T]) depart(lines []line[T], all *departures) packet[T] {
 	node := all.pop().node
 	p := lines[node].depart()
@@ -198,7 +200,7 @@ func (l *Links[T]) Len() int { return l.paths.Len() }
 // Load is the state of a node's access link.
 func (l *Links[T]) Load(node int) (up, down Load) { return l.up[node].load, l.down[node].load }
 
-// departure is when a node's line will have sent what it is sending.
+// departure is the end of the transmission that is under way on a node's line.
 type departure struct {
 	due  time.Duration
 	node int
@@ -208,10 +210,10 @@ func (d departure) before(o departure) bool {
 	return d.due < o.due || d.due == o.due && d.node < o.node
 }
 
-// departures are of lines, at most one of each node.
+// departures are the departures of lines, at most one for each node.
 type departures struct{ heap[departure] }
 
-// next is when the first of them is due; ok is false if there is none.
+// next is the due time of the first of them; ok is false if there is none.
 func (d *departures) next() (due time.Duration, ok bool) {
 	if len(d.heap) == 0 {
 		return 0, false

@@ -1,9 +1,8 @@
 // Package userlink makes the links of a shaping.Plan in user space: rates and
 // queues of every access link, and one-way delay, jitter, loss, duplicates,
 // overtaking, corruption and cuts of every ordered pair of nodes. Links are the
-// links themselves, pure, with time as an argument, and Queue is their paths;
-// Router drives them with packet sockets between the hub's ends of the nodes'
-// interfaces.
+// links, pure, with time as an argument. Queue is their paths. Router drives
+// them with packet sockets between the hub's ends of the nodes' interfaces.
 package userlink
 
 import (
@@ -16,31 +15,31 @@ import (
 	"testbed/shaping"
 )
 
-// Fate is what becomes of a packet that enters a Queue.
+// Fate is the fate of a packet that enters a Queue.
 type Fate int
 
 // The fates of a packet.
 const (
 	Queued    Fate = iota // it comes out at its due time
-	Lost                  // lost by plan
+	Lost                  // lost as planned
 	Overflow              // the queue was full; never part of a plan
 	QueueFull             // more waited for an access link than its queue holds
 )
 
-// Queue holds packets of type T on their way between the nodes of a plan.
-// Times are durations since an epoch of the caller's choice. A packet's fate
-// depends on the plan's seed, the names of its two nodes, its number on that
-// path and what the path is at that moment, and on nothing else: what other
-// pairs do, or when, does not change the pattern of this one. The zero Queue
-// is not usable.
+// Queue holds packets of type T on their way between the nodes of a plan. Times
+// are durations since an epoch of the caller's choice. A packet's fate depends
+// on the plan's seed, the names of its two nodes, its number on that path and
+// the path's properties at that moment, and on nothing else. Traffic of other
+// pairs does not change the pattern of this one. The zero Queue is not usable.
 type Queue[T any] struct {
-	// Corrupt, if set, flips one bit of a packet that its path corrupts,
-	// chosen by the seed. Clone, if set, makes the item of a duplicate;
-	// otherwise both are the same.
+	// Corrupt, if set, flips one bit of a packet that its path corrupts, chosen by
+	// the seed. Clone, if set, makes the item of a duplicate; otherwise both
+	// packets share the item.
 	Corrupt func(item T, seed uint64)
 	Clone   func(item T) T
-	// Leave, if set, takes over a packet whose due time is decided, if it does so:
-	// it comes out at another host, whose queue it enters by Arrive.
+	// Leave, if set, may take over a packet whose due time is decided, and reports
+	// whether it does. The packet then comes out at another host, whose queue it
+	// enters by Arrive.
 	Leave func(due time.Duration, from, to int, item T) bool
 
 	plan  *shaping.Plan
@@ -50,7 +49,7 @@ type Queue[T any] struct {
 	seq   uint64
 }
 
-// path is the state of one ordered pair, made when its first packet comes.
+// path is the state of one ordered pair, made with its first packet.
 type path struct {
 	random, copies *rand.Rand    // of packets, and of their duplicates
 	burst          bool          // inside a burst of losses
@@ -59,8 +58,8 @@ type path struct {
 
 type entry[T any] struct {
 	due      time.Duration
-	seq      uint64 // keeps the order of those of a node that are due together
-	from, to int    // from orders others, in whatever order hosts tell of them
+	seq      uint64 // keeps the order of one node's packets that are due together
+	from, to int    // from orders the packets of several nodes, in whatever order hosts report them
 	item     T
 }
 
@@ -73,8 +72,9 @@ func NewQueue[T any](plan *shaping.Plan, limit int) *Queue[T] {
 	return &Queue[T]{plan: plan, limit: limit, paths: paths}
 }
 
-// chances are the random numbers that decide about a packet. All of it is drawn for every
-// packet, so that a change of one property does not shift another's pattern.
+// chances are the random numbers that decide about a packet. All of them are
+// drawn for every packet, so that a change of one property does not shift
+// another's pattern.
 type chances struct {
 	duplicate, lost, turn, corrupt, reorder float64
 	bit                                     uint64
@@ -88,9 +88,9 @@ func draw(r *rand.Rand) chances {
 	}
 }
 
-// Push takes in a packet that node from sent to node to (indexes in the
-// plan) and that reached the path at the given time, in a frame of size bytes. A
-// duplicate, if there is one, shares the packet's fate.
+// Push adds a packet from node from to node to (indexes in the plan) that
+// reached the path at the given time, in a frame of size bytes. A duplicate, if
+// there is one, shares the packet's fate.
 func (q *Queue[T]) Push(at time.Duration, from, to, size int, item T) Fate {
 	p, plan := q.path(from, to), &q.plan.Paths[from][to]
 	chance := draw(p.random)
@@ -128,7 +128,7 @@ func (q *Queue[T]) Push(at time.Duration, from, to, size int, item T) Fate {
 	return Queued
 }
 
-// lose moves the path's state on and says whether the packet is lost.
+// lose updates the path's state and reports whether the packet is lost.
 func (p *path) lose(plan *shaping.PathPlan, chance chances) bool {
 	b := &plan.LossBurst
 	if *b == (shaping.LossBurst{}) {
@@ -143,8 +143,8 @@ func (p *path) lose(plan *shaping.PathPlan, chance chances) bool {
 	return chance.lost < float64(b.LossOutside)
 }
 
-// waiting is how many bytes a packet that comes now finds waiting for the path's
-// rate when its delay is over.
+// waiting is the number of bytes in front of a packet that comes now, waiting
+// for the path's rate when its delay is over.
 func (p *path) waiting(plan *shaping.PathPlan, at time.Duration) int {
 	behind := p.last - at - time.Duration(plan.OneWayDelay)
 	return int(behind.Seconds() * float64(plan.Rate) / 8)
@@ -160,8 +160,8 @@ func (q *Queue[T]) enter(at time.Duration, from, to, size int, item T, chance ch
 	if chance.reorder >= float64(plan.Reorder) {
 		table := plan.JitterDistribution.Table()
 		due += time.Duration(plan.OneWayDelay + plan.Jitter.Deviation(table[chance.jitter%uint64(len(table))]))
-		// A packet overtakes by Reorder only. As in netem, a rate counts from when
-		// the delay is over.
+		// A packet overtakes by Reorder only. As in netem, the rate applies after the
+		// delay.
 		p.last = max(p.last, due) + plan.Rate.Sending(size)
 		due = p.last
 	}
@@ -175,8 +175,8 @@ func (q *Queue[T]) push(due time.Duration, from, to int, item T) {
 	q.seq++
 }
 
-// Arrive takes in a packet whose fate another host's queue has decided. One whose
-// path has been cut meanwhile is lost.
+// Arrive adds a packet whose fate another host's queue has decided. If its path
+// has been cut meanwhile, it is lost.
 func (q *Queue[T]) Arrive(due time.Duration, from, to int, item T) Fate {
 	switch {
 	case q.plan.Paths[from][to].Cut:
@@ -189,8 +189,8 @@ func (q *Queue[T]) Arrive(due time.Duration, from, to int, item T) Fate {
 }
 
 // Change gives the queue another plan for the same nodes, and room for limit
-// packets. Packets under way keep their due times, but for those of a path
-// that is cut: they come back as lost.
+// packets. Packets under way keep their due times, except on a path that is
+// cut: those packets are returned as lost.
 func (q *Queue[T]) Change(plan *shaping.Plan, limit int) (lost []T) {
 	q.plan, q.limit = plan, limit
 	old := q.heap
@@ -213,8 +213,8 @@ func (q *Queue[T]) Next() (due time.Duration, ok bool) {
 	return q.heap[0].due, true
 }
 
-// Pop takes out the next packet if it is due by now, with the node it goes
-// to and the time at which it was due.
+// Pop removes the next packet if it is due by now, with its destination and its
+// due time.
 func (q *Queue[T]) Pop(now time.Duration) (item T, to int, due time.Duration, ok bool) {
 	if len(q.heap) == 0 || q.heap[0].due > now {
 		return item, 0, 0, false
@@ -238,8 +238,8 @@ func (q *Queue[T]) path(from, to int) *path {
 	return p
 }
 
-// pathSeed takes names and not positions, so that a pair keeps its pattern
-// when other nodes join the scenario.
+// pathSeed depends on names and not on positions, so that a pair keeps its
+// pattern when other nodes join the scenario.
 func pathSeed(seed uint64, from, to string) (key [32]byte) {
 	for i, s := range []string{from, to} {
 		h := fnv.New64a()

@@ -8,7 +8,8 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// remote is what a router knows of the nodes on other hosts. Nil knows of none.
+// remote is a router's knowledge of the nodes on other hosts. A nil remote has
+// no such nodes.
 type remote struct {
 	tunnel *tunnel.Tunnel
 	hosts  []int // of the nodes
@@ -17,15 +18,15 @@ type remote struct {
 
 	began  time.Duration // when the first host was asked; zero before
 	tries  int
-	opened func() // nil when it has been called
+	opened func() // nil after its call
 }
 
 const (
-	// openingPatience is how long other hosts may take until they answer: their
-	// routers do not come up at the same time.
+	// openingPatience is how long other hosts may take to answer: their routers do
+	// not start at the same time.
 	openingPatience = 30 * time.Second
-	// openingTries is how often an underlay is measured that seems too slow:
-	// only a busy machine makes a fast one slow in passing.
+	// openingTries is the number of measurements of an underlay that seems too
+	// slow: a fast one can seem slow temporarily, on a busy machine.
 	openingTries = 4
 )
 
@@ -34,12 +35,12 @@ func (r *Router) openRemote(plan *shaping.Plan, o Options) {
 	r.links.Leave(r.leave)
 }
 
-// has says whether the node is on another host.
+// has reports whether the node is on another host.
 func (a *remote) has(node int) bool { return a != nil && a.hosts[node] != a.self }
 
-// leave sends a packet to the host of its receiver, if that is another one. It
-// goes at once and carries its due time, until which that host holds it: so the
-// way there takes no time of its own.
+// leave sends a packet to the host of its receiver, if that is another one. The
+// packet leaves at once and carries its due time, until which the receiving
+// host holds it. So the way there takes no time of its own.
 func (r *Router) leave(due time.Duration, from, to int, b *buffer) bool {
 	a := r.remote
 	if !a.has(to) {
@@ -50,7 +51,7 @@ func (r *Router) leave(due time.Duration, from, to int, b *buffer) bool {
 	return true
 }
 
-// arrive takes in a frame of another host's.
+// arrive handles a frame from another host.
 func (r *Router) arrive(f tunnel.Frame) {
 	a := r.remote
 	nodes := len(a.hosts)
@@ -68,8 +69,8 @@ func (r *Router) arrive(f tunnel.Frame) {
 	r.stats.MaxQueued = max(r.stats.MaxQueued, r.links.Len())
 }
 
-// exchange takes in what other hosts have sent, sends what is for them, and says
-// whether anything came, and whether there may be more.
+// exchange receives the frames from other hosts and sends the frames for them.
+// It reports whether any arrived, and whether there may be more.
 func (r *Router) exchange(now time.Duration, wall time.Time) (some, more bool, err error) {
 	a := r.remote
 	if a == nil {
@@ -85,7 +86,7 @@ func (r *Router) exchange(now time.Duration, wall time.Time) (some, more bool, e
 	return some, more, err
 }
 
-// next is the earlier one of a time, if there is one, and that of the tunnel.
+// next is the earlier of a time, if there is one, and the tunnel's next time.
 func (a *remote) next(due time.Duration, ok bool) (time.Duration, bool) {
 	if a == nil {
 		return due, ok
@@ -128,8 +129,8 @@ func (a *remote) open(now time.Duration) error {
 	return nil
 }
 
-// tooSlow looks for a path that is planned faster than the underlay carries it,
-// and returns the host that it goes to.
+// tooSlow looks for a path whose planned delay is shorter than the underlay's,
+// and returns its destination host.
 func (a *remote) tooSlow() (host int, err error) {
 	for i, row := range a.plan.Paths {
 		for j, p := range row {
@@ -139,7 +140,7 @@ func (a *remote) tooSlow() (host int, err error) {
 			took := a.tunnel.OneWay(a.hosts[j])
 			if planned := time.Duration(p.Fastest()); p.Reorder > 0 || planned < took {
 				if p.Reorder > 0 {
-					planned = 0 // who overtakes is due at once
+					planned = 0 // overtaking packets are due at once
 				}
 				return a.hosts[j], fmt.Errorf("the path %s→%s may take %v by plan, and the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or let both nodes share a host",
 					a.plan.Nodes[i].Name, a.plan.Nodes[j].Name, planned, took.Round(time.Microsecond))

@@ -21,8 +21,8 @@ import (
 )
 
 // Router carries frames between the hub's ends of the nodes' interfaces, over
-// the links of a plan and by their destination MAC alone. It belongs in a
-// process of its own: its thread must not wait for a busy Go scheduler.
+// the links of a plan, by destination MAC alone. It belongs in a process of its
+// own: its thread must not wait for a busy Go scheduler.
 type Router struct {
 	ring    *packetring.Ring
 	sender  *sender
@@ -40,62 +40,61 @@ type Router struct {
 	htb     bool          // rates are the kernel's
 	board   *Board        // nil for none
 	raise   func(tid int) // nil for none
-	remote  *remote       // nil where all nodes are on this host
+	remote  *remote       // nil if all nodes are on this host
 
 	mu    sync.Mutex // held while packets are handled, never while waiting; guards ahead too
 	links *Links[*buffer]
 	free  []*buffer
 	armed time.Duration
-	shown time.Duration // when the board was written last
+	shown time.Duration // when the board was last written
 	stats Stats
 	late  histogram // of all packets
-	since histogram // of those since Stats was called
+	since histogram // of packets since the last call of Stats
 	tid   int
 }
 
 const (
-	// batch bounds the work between two looks at the clock.
+	// batch limits the work between two looks at the clock.
 	batch = 64
-	// maxCapacity bounds the queue, in packets: 200 MB.
+	// maxCapacity limits the queue, in packets: 200 MB.
 	maxCapacity = 1 << 17
-	// spareProcs is the least GOMAXPROCS while a router runs. A thread that
-	// comes back from waiting needs a P of the Go scheduler, and must never
-	// find them all in the hands of threads that the kernel has set aside:
-	// they have no priority, and 80 ms went by that way.
+	// spareProcs is the least GOMAXPROCS while a router runs. A thread that comes
+	// back from waiting needs a P of the Go scheduler. It must never find them all
+	// held by threads that the kernel has preempted: those have no priority, and
+	// such a wait took 80 ms.
 	spareProcs = 16
-	// minGap is the least time between two wake-ups. Waking costs more than
-	// carrying a packet, so under load this halves the router's work, for
-	// as much lateness at most.
+	// minGap is the least time between two wake-ups. A wake-up costs more than
+	// carrying a packet. Under load this halves the router's work, and adds at
+	// most this lateness.
 	minGap = 100 * time.Microsecond
-	// maxAhead bounds lookAhead, so that the ring never fills unseen.
+	// maxAhead limits lookAhead, so that the ring never fills unseen.
 	maxAhead = 500 * time.Microsecond
-	// boardGap is the least time between two looks of the board at all links.
+	// boardGap is the least time between two updates of the board.
 	boardGap = 500 * time.Microsecond
 )
 
-// Options are what the plan does not say.
+// Options are the settings beyond the plan.
 type Options struct {
-	// HTB says that rates and queues are the kernel's: the router's links
+	// HTB reports that the kernel enforces rates and queues: the router's links
 	// have none.
 	HTB bool
-	// Board, if set, is shown the loads of the links.
+	// Board, if set, receives the loads of the links.
 	Board *Board
-	// Tunnel, if set, leads to other hosts with nodes of the plan. Hosts says on
-	// which host each node is, and Self which one this is. Opened is called, by
-	// Run, when it is known that the tunnel is fast enough; nothing may be sent
-	// before.
+	// Tunnel, if set, leads to other hosts with nodes of the plan. Hosts has the
+	// host of each node, and Self is this host. Run calls Opened when the tunnel
+	// has proved fast enough. Nothing may be sent before.
 	Tunnel *tunnel.Tunnel
 	Hosts  []int
 	Self   int
 	Opened func()
-	// Raise, if set, asks somebody else to give a thread priority, where the process may
-	// not.
+	// Raise, if set, asks another process to give a thread priority, if this
+	// process may not.
 	Raise func(tid int)
 }
 
-// Open readies a router in the network namespace of the calling thread,
-// which must hold an interface named like each node of the plan that is on this
-// host. Frames are taken in from now on, and carried once Run is called.
+// Open prepares a router in the network namespace of the calling thread, which
+// must hold an interface named like each node of the plan that is on this host.
+// Frames are received from now on, and carried once Run is called.
 func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	r = &Router{
 		timer: -1, stop: -1, all: -1, blind: -1, clock: newClock(),
@@ -141,7 +140,7 @@ func Open(plan *shaping.Plan, o Options) (r *Router, err error) {
 	}
 	wake := []unix.EpollEvent{
 		{Fd: int32(r.stop), Events: unix.EPOLLIN},
-		{Fd: int32(r.timer), Events: unix.EPOLLIN | unix.EPOLLET}, // nobody reads it
+		{Fd: int32(r.timer), Events: unix.EPOLLIN | unix.EPOLLET}, // never read
 	}
 	if r.blind, err = newEpoll(wake); err != nil {
 		return r, err
@@ -170,8 +169,8 @@ func newEpoll(events []unix.EpollEvent) (int, error) {
 	return fd, nil
 }
 
-// lookAhead is how long frames may lie in the ring while others come: they
-// are stamped on arrival, and none is due before its path's delay is over.
+// lookAhead is how long frames may lie in the ring while others come: they are
+// stamped on arrival, and none is due before its path's delay is over.
 func (r *Router) lookAhead(plan *shaping.Plan) time.Duration {
 	ahead, looks := maxAhead, time.Duration(2)
 	if r.remote != nil {
@@ -182,7 +181,7 @@ func (r *Router) lookAhead(plan *shaping.Plan) time.Duration {
 			switch {
 			case i == j:
 			case p.Reorder > 0:
-				return 0 // who overtakes is sent at once
+				return 0 // overtaking packets are sent at once
 			default:
 				ahead = min(ahead, time.Duration(p.Fastest())/looks)
 			}
@@ -205,8 +204,8 @@ func interfaceIndex(fd int, name string) (int, error) {
 	return int(req.Uint32()), nil
 }
 
-// capacity is the most packets that can be under way by plan, twice over
-// because not all are full frames, within maxCapacity.
+// capacity is the most packets that the plan allows under way, doubled because
+// not all are full frames, within maxCapacity.
 func capacity(plan *shaping.Plan) int {
 	const unlimited = 10e9
 	total := 4096.0
@@ -224,12 +223,12 @@ func capacity(plan *shaping.Plan) int {
 	return int(min(total, maxCapacity))
 }
 
-// Change gives the router another plan for the same nodes. It may be called
-// at any time, also while Run runs, and takes effect for the next packet.
-// Packets under way keep their due times, but for those of a path that is
-// cut: they count as Lost. What waits for a rate stays in its queue; in that of
-// the receiver's rate_down it has crossed the path and arrives. The plan must
-// not be changed afterwards.
+// Change gives the router another plan for the same nodes. It may be called at
+// any time, even while Run runs, and takes effect for the next packet. Packets
+// under way keep their due times, except on a path that is cut: they count as
+// Lost. Packets that wait for a rate stay in its queue. Those in the queue of
+// the receiver's rate_down have crossed the path and arrive. The plan must not
+// be changed afterwards.
 func (r *Router) Change(plan *shaping.Plan) error {
 	if len(plan.Nodes) != len(r.ends) {
 		return fmt.Errorf("changing the router's paths: the plan has %d nodes, the router %d", len(plan.Nodes), len(r.ends))
@@ -244,7 +243,7 @@ func (r *Router) Change(plan *shaping.Plan) error {
 			return fmt.Errorf("changing the router's paths: %w", err)
 		}
 	}
-	ahead, limit := r.lookAhead(plan), capacity(plan) // before the lock: both look at every pair
+	ahead, limit := r.lookAhead(plan), capacity(plan) // before the lock: both visit every pair
 	shaped := r.shaped(plan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,8 +252,8 @@ func (r *Router) Change(plan *shaping.Plan) error {
 	return nil
 }
 
-// Pace gives a node of the plan other rates, zero for unlimited ones, from the
-// next packet. It may be called at any time, also while Run runs.
+// Pace changes the rates of a node of the plan from the next packet on; zero
+// means unlimited. It may be called at any time, even while Run runs.
 func (r *Router) Pace(node int, up, down shaping.Rate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +262,7 @@ func (r *Router) Pace(node int, up, down shaping.Rate) {
 	}
 }
 
-// shaped is what the router's own links make of a plan.
+// shaped is the part of a plan that the router's own links carry out.
 func (r *Router) shaped(plan *shaping.Plan) *shaping.Plan {
 	if !r.htb {
 		return plan
@@ -280,7 +279,7 @@ func (r *Router) shaped(plan *shaping.Plan) *shaping.Plan {
 // Close releases the router's sockets. Run must have returned.
 func (r *Router) Close() error {
 	if r.remote != nil {
-		_ = r.remote.tunnel.Close() // its frames are gone whatever comes of it
+		_ = r.remote.tunnel.Close() // its frames are lost, whatever the result
 	}
 	if r.ring != nil {
 		r.ring.Close()
@@ -296,9 +295,9 @@ func (r *Router) Close() error {
 	return nil
 }
 
-// Run carries packets until ctx is done, and then returns nil; what is still
-// under way is gone. It may be called once. It raises GOMAXPROCS where that
-// is below 16, and its thread's priority where it may.
+// Run carries packets until ctx is done, and then returns nil. Packets still
+// under way are lost. It may be called once. It raises GOMAXPROCS if that is
+// below 16, and its thread's priority if allowed.
 func (r *Router) Run(ctx context.Context) error {
 	runtime.LockOSThread() // never unlocked: the thread keeps its priority
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), spareProcs))
@@ -315,7 +314,7 @@ func (r *Router) Run(ctx context.Context) error {
 	r.mu.Lock()
 	r.tid = unix.Gettid()
 	if r.stats.NoPriority = !raisePriority(); r.stats.NoPriority && r.raise != nil {
-		r.raise(r.tid) // Stats looks whether it came
+		r.raise(r.tid) // Stats checks whether it was granted
 	}
 	r.mu.Unlock()
 
@@ -344,14 +343,14 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
-// look notes what the kernel tells of the router's thread.
+// look records the kernel's statistics of the router's thread.
 func (r *Router) look() {
 	r.stats.CPU = threadCPU(r.tid)
 	r.stats.NoPriority = r.stats.NoPriority && !hasPriority(r.tid)
 }
 
-// MayPrioritise says whether a router of this process gets priority over other programs, by
-// itself or from raise (Options.Raise).
+// MayPrioritise reports whether a router of this process gets priority over
+// other programs, by itself or from raise (Options.Raise).
 func MayPrioritise(raise func(tid int)) bool {
 	const tries, pause = 30, 10 * time.Millisecond
 	var may bool
@@ -369,20 +368,20 @@ func MayPrioritise(raise func(tid int)) bool {
 	return may
 }
 
-// hasPriority says whether a thread goes before other programs.
+// hasPriority reports whether a thread has priority over other programs.
 func hasPriority(tid int) bool {
 	a, err := unix.SchedGetAttr(tid, 0)
 	return err == nil && (a.Policy == unix.SCHED_RR || a.Nice == leastNice)
 }
 
-// leastNice is the highest priority of a thread without a real-time one.
+// leastNice is the highest priority of a thread without real-time priority.
 const leastNice = -20
 
-// raisePriority puts the thread before the programs that the router serves,
-// because a late packet is an error of the emulation. An ordinary user may
-// where limits allow it (RLIMIT_RTPRIO, RLIMIT_NICE). On a single CPU real-time priority
-// would do harm: a thread that spins for the Go runtime's locks keeps out the one that holds
-// them.
+// raisePriority gives the thread priority over the programs that the router
+// serves, because a late packet is an error of the emulation. An ordinary user
+// may do so if limits allow it (RLIMIT_RTPRIO, RLIMIT_NICE). On a single CPU
+// real-time priority would do harm: a thread that spins for the Go runtime's
+// locks keeps out the one that holds them.
 func raisePriority() (raised bool) {
 	if runtime.NumCPU() > 1 {
 		rr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1}
@@ -391,14 +390,14 @@ func raisePriority() (raised bool) {
 		}
 	}
 	raised = unix.Setpriority(unix.PRIO_PROCESS, 0, leastNice) == nil
-	// Beside other sessions the nice value of the thread's own does not count
-	// (sched(7), the autogroup feature).
+	// Among several sessions the thread's own nice value does not count (sched(7),
+	// the autogroup feature).
 	_ = os.WriteFile("/proc/self/autogroup", []byte("-20"), 0)
 	return raised
 }
 
-// work takes in and sends what there is, sets the timer, and returns what to
-// wait for.
+// work receives and sends all available frames, sets the timer, and returns
+// what to wait for.
 func (r *Router) work() (poll int, err error) {
 	busy := false
 	for {
@@ -417,7 +416,7 @@ func (r *Router) work() (poll int, err error) {
 		due, ok = r.remote.next(due, ok)
 		r.show(now, ok && due < now+boardGap)
 		if busy && r.ahead > 0 {
-			// More frames will come soon: let them gather.
+			// More frames will come soon: let them accumulate.
 			if !ok || due > now+r.ahead {
 				due = now + r.ahead
 			}
@@ -450,8 +449,8 @@ func (r *Router) takeIn(now time.Duration, wall time.Time) (taken int) {
 		if !ok {
 			break
 		}
-		// The kernel says when the frame came, so that time spent in the
-		// ring is part of its delay.
+		// The kernel's stamp is the arrival, so that time spent in the ring is part
+		// of the delay.
 		r.push(now-packetring.Waited(wall, f.At, now-r.emptied), f)
 		r.ring.Release()
 	}
@@ -482,7 +481,7 @@ func (r *Router) push(at time.Duration, f packetring.Frame) {
 	r.stats.MaxQueued = max(r.stats.MaxQueued, r.links.Len())
 }
 
-// drop counts a packet that the links let go of.
+// drop counts a packet that the links dropped.
 func (r *Router) drop(b *buffer, fate Fate) {
 	switch fate {
 	case Lost:
@@ -538,7 +537,7 @@ func (r *Router) send(b *buffer, to int) {
 	}
 }
 
-// arm sets the timer, unless it is set to that time already.
+// arm sets the timer, unless it is already set to that time.
 func (r *Router) arm(at time.Duration) error {
 	if at == r.armed {
 		return nil
@@ -552,8 +551,8 @@ func (r *Router) arm(at time.Duration) error {
 	return nil
 }
 
-// Stats returns the counts so far, and begins a new stretch for what they call
-// recent. It may be called at any time, also while Run runs.
+// Stats returns the counts so far, and restarts the counts called recent. It
+// may be called at any time, even while Run runs.
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -573,16 +572,16 @@ func (r *Router) Stats() Stats {
 	return s
 }
 
-// clock turns times of this process into those of CLOCK_MONOTONIC, which the
-// timerfd goes by, without a system call.
+// clock converts times of this process to CLOCK_MONOTONIC, the clock of the
+// timerfd, without a system call.
 type clock struct {
 	start  time.Time
 	offset time.Duration
 }
 
-// newClock compares the two until the thread is not set aside in between. What
-// is left is a clock that goes before the timerfd's, never after it: a packet is
-// due when the timer fires for it.
+// newClock compares the two clocks until the thread is not preempted in
+// between. The remaining error puts this clock ahead of the timerfd's, never
+// behind it: a packet is due when the timer fires for it.
 func newClock() (c clock) {
 	shortest := time.Duration(math.MaxInt64)
 	for range 16 {

@@ -10,22 +10,22 @@ import (
 	"testbed/shaping"
 )
 
-// sender sends frames through a pool of packet sockets. A frame counts
-// against its socket until the receiver's HTB, if there is one, lets it go, and
-// an ordinary user's send buffer ends at 200 frames: so there are as many
-// sockets as hold the queues of all nodes.
+// sender sends frames through a pool of packet sockets. A frame counts against
+// its socket until the receiver's HTB, if there is one, releases it, and an
+// ordinary user's send buffer ends at 200 frames. So there are enough sockets
+// to hold the queues of all nodes.
 type sender struct {
 	fds  []int
 	next int
 	addr unix.RawSockaddrLinklayer
 }
 
-// frameMemory is what the kernel accounts for a full frame.
+// frameMemory is the memory that the kernel counts for a full frame.
 const frameMemory = 2304
 
 const maxSockets, maxBuffer = 256, 1 << 28
 
-// sendMemory is what the queues of all nodes take when they are full.
+// sendMemory is the memory of the full queues of all nodes.
 func sendMemory(plan *shaping.Plan, htb bool) int {
 	need := 1 << 20
 	if !htb {
@@ -61,9 +61,10 @@ func openSender(plan *shaping.Plan, htb bool) (*sender, error) {
 	return s, nil
 }
 
-// growBuffer asks for a send buffer of that many bytes and says what it got.
+// growBuffer asks for a send buffer of so many bytes and returns its actual
+// size.
 func growBuffer(fd, bytes int) (got int, err error) {
-	want := min(bytes/2, maxBuffer) // the kernel doubles what it is given
+	want := min(bytes/2, maxBuffer) // the kernel doubles the given value
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, want) // bounded by net.core.wmem_max
 	}
@@ -71,8 +72,8 @@ func growBuffer(fd, bytes int) (got int, err error) {
 	return got, os.NewSyscallError("getsockopt", err)
 }
 
-// reserve makes room for HTB's queues of another plan, in the sockets that
-// there are: further ones would have to be opened in the router's namespace.
+// reserve enlarges the existing sockets for HTB's queues of another plan.
+// Further sockets would have to be opened in the router's namespace.
 func (s *sender) reserve(plan *shaping.Plan) error {
 	need, have, first := sendMemory(plan, true), 0, 0
 	for k, fd := range s.fds {
@@ -99,7 +100,7 @@ func (s *sender) reserve(plan *shaping.Plan) error {
 
 // send sends a frame that begins with its virtio_net_hdr. ENOBUFS means that
 // the queue of the interface was full, EAGAIN that every socket was. It never
-// waits, so the Go scheduler need not know of it.
+// waits, so it bypasses the Go scheduler.
 func (s *sender) send(ifindex int, data []byte) unix.Errno {
 	s.addr.Ifindex = int32(ifindex)
 	for range s.fds {

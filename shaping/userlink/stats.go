@@ -8,49 +8,48 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// Stats is what a Router has done so far.
+// Stats counts a Router's work so far.
 type Stats struct {
 	Packets uint64 `json:"packets"` // passed on
 	Bytes   uint64 `json:"bytes"`   // of their Ethernet frames
 
-	// Drops by plan: Lost on the path, QueueFull at a rate.
+	// Planned drops: Lost on the path, QueueFull at a rate.
 	Lost      uint64 `json:"lost"`
 	QueueFull uint64 `json:"queue_full"`
 
-	// Drops are Lost and QueueFull by node, of nodes that have any.
+	// Drops are Lost and QueueFull by node, for nodes that have any.
 	Drops []NodeDrops `json:"drops,omitempty"`
 
-	// Drops that no plan asks for, and that make a run suspect: the
-	// router's own queue or its socket's ring was full, the kernel had no
-	// room to send or refused.
+	// Unplanned drops, which make a run suspect: the router's own queue or its
+	// socket's ring was full, or the kernel had no room to send or refused.
 	Overflow    uint64 `json:"overflow"`
 	SocketDrops uint64 `json:"socket_drops"`
 	SendDrops   uint64 `json:"send_drops"`
-	// Unknown are frames that are not from one node of the plan to another
-	// (broadcasts too), Oversize those larger than an interface may send.
+	// Unknown counts frames that are not from one node of the plan to another
+	// (including broadcasts), Oversize those larger than an interface may send.
 	Unknown  uint64 `json:"unknown"`
 	Oversize uint64 `json:"oversize"`
 
-	// By how much packets were sent after their due time: all of them, and
-	// those since Stats was called last.
+	// Delay of packets after their due time: of all packets, and of those since
+	// the last call of Stats.
 	Lateness
 	Recent Lateness `json:"recent"`
 
 	MaxQueued int           `json:"max_queued"`  // packets on their way at one time
 	CPU       time.Duration `json:"cpu_time_ns"` // of the router's thread
 
-	// NoPriority says that the router had none over other programs.
+	// NoPriority reports that the router had no priority over other programs.
 	NoPriority bool `json:"no_priority,omitempty"`
 
-	// Underlay is what came from other hosts, where the network goes over several.
+	// Underlay counts what came from other hosts, in a network over several.
 	Underlay []tunnel.Stats `json:"underlay,omitempty"`
 }
 
 // NodeDrops are the planned drops of a node's links.
 type NodeDrops struct {
 	Node string `json:"node"`
-	// Up and Down are beyond the queues of its access link, Path what its paths to
-	// others lost.
+	// Up and Down count packets beyond the queues of its access link, Path packets
+	// lost on its paths to others.
 	Up   uint64 `json:"up,omitempty"`
 	Down uint64 `json:"down,omitempty"`
 	Path uint64 `json:"path,omitempty"`
@@ -70,8 +69,8 @@ func AddDrops(to, more []NodeDrops) []NodeDrops {
 	return to
 }
 
-// Add adds what the router of another host of the same network has done. How late
-// packets were is that of the worse one.
+// Add adds the counts of another host's router in the same network. The
+// lateness is the worse of the two.
 func (s *Stats) Add(o *Stats) {
 	s.Packets, s.Bytes = s.Packets+o.Packets, s.Bytes+o.Bytes
 	s.Lost, s.QueueFull = s.Lost+o.Lost, s.QueueFull+o.QueueFull

@@ -2,14 +2,13 @@ package charlm
 
 import "math"
 
-// In this package's floating-point arithmetic every product that is added or
-// subtracted, there or later, is converted to its own type. This keeps the
-// compiler from fusing the two, which would give other bits on other machines.
+// In this package's floating-point arithmetic, every product that is added or
+// subtracted later is converted to its own type. This keeps the compiler from
+// fusing the two, which would give other bits on other machines.
 
 // exp returns e^x for x ≤ 0, to within three units in the last place; NaN for
-// NaN. Below −60 it is 0: no sum of this package would change, and no product
-// with what is left out gets so small that processors take a hundred cycles
-// for it.
+// NaN. Below −60 it is 0. This changes no sum of this package, and avoids
+// products so small that processors take a hundred cycles for them.
 func exp(x float32) float32 {
 	if !(x >= -60) {
 		if x != x {
@@ -81,8 +80,8 @@ func softmax(values []float32) (logSum float64) {
 const normEpsilon = 1e-5
 
 // norm writes each row of x, divided by the root of its mean square and times
-// gain, to out, and what the rows were multiplied by to scales (RMSNorm, Zhang
-// and Sennrich 2019).
+// gain, to out. It writes the rows' factors to scales (RMSNorm, Zhang and
+// Sennrich 2019).
 func norm(out, x, gain, scales []float32) {
 	width := len(gain)
 	for i := range scales {
@@ -99,8 +98,8 @@ func norm(out, x, gain, scales []float32) {
 	}
 }
 
-// normBackward adds to dx the gradient of what norm read, from that of what it
-// wrote, dy, and to dGain that of gain.
+// normBackward computes gradients of norm from dy, the gradient of its output.
+// It adds the gradient of its input to dx, and that of gain to dGain.
 func normBackward(dx, dGain, dy, x, gain, scales []float32) {
 	width := len(gain)
 	for i, scale := range scales {

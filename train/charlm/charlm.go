@@ -12,12 +12,12 @@ import (
 	"testbed/train"
 )
 
-// Split says which part of the text a worker trains on.
+// Split determines the part of the text that a worker trains on.
 type Split string
 
 const (
-	// IID lets every worker draw windows from the whole training text, with a
-	// stream of its own.
+	// IID: every worker draws windows from the whole training text, with a stream
+	// of its own.
 	IID Split = "iid"
 	// Contiguous cuts the training text into one part for each worker, so that
 	// their data differ.
@@ -25,10 +25,11 @@ const (
 )
 
 const (
-	// heldOut is the share of the text, at its end, that no worker trains on.
+	// heldOut is the held-out share of the text, at its end.
 	heldOut = 10 // one part in so many
-	// validationWindows is how many windows of it the validation loss is the mean
-	// of at most, evenly spaced: a validation takes as long as some seven steps.
+	// validationWindows is the most windows of the held-out text, evenly spaced,
+	// over which the validation loss is a mean. A validation takes as long as some
+	// seven steps.
 	validationWindows = 128
 )
 
@@ -59,7 +60,7 @@ func New(c Config, seed uint64, text []byte, workers int, split Split) (train.Ta
 	default:
 		return nil, fmt.Errorf("split is %q; it is %s or %s", split, IID, Contiguous)
 	}
-	least := c.Context + 1 // a window and what follows it
+	least := c.Context + 1 // a window and the byte after it
 	end := len(text) - max(len(text)/heldOut, least)
 	if end < parts*least {
 		return nil, fmt.Errorf("the text has %d bytes: too few for %d training parts and one for validation of %d bytes each, the context and one", len(text), parts, least)
@@ -79,8 +80,8 @@ func (t *task) Layers() []train.Layer { return t.config.layers() }
 
 func (t *task) TokensPerStep() int { return t.config.Batch * t.config.Context }
 
-// stream returns the random numbers for a step; with step 0 they are those of
-// the initial parameters of a layer, whose number is first.
+// stream returns the random numbers for a step. For step 0 they are those of
+// the initial parameters of the layer numbered first.
 func (t *task) stream(first, round, step int) *rand.ChaCha8 {
 	var key [32]byte
 	for i, word := range []uint64{t.seed, uint64(first), uint64(round), uint64(step)} {
@@ -89,12 +90,12 @@ func (t *task) stream(first, round, step int) *rand.ChaCha8 {
 	return rand.NewChaCha8(key)
 }
 
-// Start draws each matrix evenly from an interval around 0. Its deviation is 0.05
-// for bytes and positions, and else the inverse root of how many values a product
-// adds up. What is added to the residual stream begins at 0, as the last layer
-// of a branch does in Fixup (Zhang, Dauphin and Ma 2019): otherwise blocks that
-// have learnt nothing drown the bytes, and 800 steps come to 2.18 nats a byte
-// instead of 1.85. Gains are 1.
+// Start draws each matrix evenly from an interval around 0. Its deviation is
+// 0.05 for bytes and positions, and otherwise the inverse root of the number of
+// values that a product adds up. Layers that add to the residual stream begin
+// at 0, like the last layer of a branch in Fixup (Zhang, Dauphin and Ma 2019).
+// Otherwise untrained blocks drown the bytes, and 800 steps reach 2.18 nats a
+// byte instead of 1.85. Gains are 1.
 func (t *task) Start() []float32 {
 	parameters := make([]float32, t.config.Parameters())
 	for i, l := range t.config.layers() {
@@ -120,8 +121,8 @@ func (t *task) Start() []float32 {
 	return parameters
 }
 
-// windows copies a batch of a shard to tokens, and what follows each of them to
-// targets.
+// windows copies a batch of a shard to tokens, and the byte after each of them
+// to targets.
 func (t *task) windows(tokens, targets []byte, src *rand.ChaCha8, shard []byte) {
 	for at := 0; at < len(tokens); at += t.config.Context {
 		start, _ := bits.Mul64(src.Uint64(), uint64(len(shard)-t.config.Context))

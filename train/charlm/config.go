@@ -1,8 +1,8 @@
 // Package charlm is a language model of characters that trains within a run: a
-// small transformer over bytes with AdamW, on the processor alone. Its parameters
-// and losses are the same bits on every machine: products are package matrix's,
-// every other operation is rounded for itself, and the functions that libraries
-// compute differently are its own.
+// small transformer over bytes with AdamW, on the processor alone. Its
+// parameters and losses are the same bits on every machine: package matrix
+// computes products, every other operation is rounded on its own, and functions
+// that libraries compute differently are implemented here.
 package charlm
 
 import (
@@ -13,10 +13,10 @@ import (
 	"testbed/train"
 )
 
-// vocabulary is how many tokens there are: every byte is one.
+// vocabulary is the number of tokens: every byte is one.
 const vocabulary = 256
 
-// Config is a model and how it is trained.
+// Config is a model and its training.
 type Config struct {
 	Layers  int // transformer blocks
 	Width   int // values per position
@@ -26,7 +26,7 @@ type Config struct {
 
 	Rate   float64 // learning rate of AdamW
 	Decay  float64 // its weight decay, of matrices only
-	Warmup int     // inner steps over which the rate rises from 0; of the optimiser's, over all rounds
+	Warmup int     // inner steps over which the rate rises from 0, counted over all rounds
 }
 
 // Defaults returns a model of 135,488 parameters, which takes some 20 ms a step
@@ -45,7 +45,7 @@ const (
 	maxMemory  = 1 << 30 // bytes, of a worker
 )
 
-// Validate returns an error that names the field and the mend.
+// Validate returns an error that names the field and the fix.
 func (c Config) Validate() error {
 	between := func(field string, value, least, most int) error {
 		if value < least || value > most {
@@ -81,14 +81,15 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// memory returns about how many bytes a trainer takes: parameters, gradient and
-// twice two moments, and for each byte of a batch what newNetwork makes.
+// memory returns the approximate number of bytes of a trainer: parameters,
+// gradient and two pairs of moments, and, for each byte of a batch, the memory
+// of newNetwork.
 func (c Config) memory() int64 {
 	perByte := c.Layers*(16*c.Width+c.Heads*c.Context) + 11*c.Width + vocabulary
 	return 4 * (6*int64(c.Parameters()) + int64(c.Batch*c.Context)*int64(perByte))
 }
 
-// Parameters returns how many parameters the model has.
+// Parameters returns the number of the model's parameters.
 func (c Config) Parameters() int {
 	layers := c.layers()
 	last := layers[len(layers)-1]

@@ -34,31 +34,31 @@ func weightsOf(c Config, flat []float32) weights {
 // network computes predictions and gradients of up to so many windows, in memory
 // of its own. It has one user at a time.
 //
-// It is a transformer of the usual kind (GPT-2, Radford et al. 2019) with fewer
-// parts: norms before attention and MLP, learned positions, no biases, RMSNorm,
-// and the squared ReLU (So et al. 2021), which needs no library function.
+// It is a usual transformer (GPT-2, Radford et al. 2019) with fewer parts:
+// norms before attention and MLP, learned positions, no biases, RMSNorm, and
+// the squared ReLU (So et al. 2021), which needs no library function.
 type network struct {
 	Config
 	times matrix.Multiplier
 
 	blocks           []activations
-	last, lastNormed []float32 // what the final norm reads and writes
+	last, lastNormed []float32 // input and output of the final norm
 	lastScales       []float32
 	predictions      []float32 // logits, then probabilities, then their gradient
 
-	// Gradients, by what they are of.
+	// Gradients, named after their variables.
 	dx, dNormed, dQKV, dWide, dScores []float32
 }
 
-// activations is what a block computed on the way, which its gradient needs.
+// activations are a block's intermediate values, which its gradient needs.
 type activations struct {
 	in, normed1, qkv, mixed, middle, normed2, wide, active []float32
 	scales1, scales2                                       []float32
 	attention                                              []float32 // probabilities by window, head, position and position
 }
 
-// newNetwork makes room for so many windows; with room for gradients only if it
-// is to learn.
+// newNetwork allocates a network for so many windows; with room for gradients
+// only if it learns.
 func newNetwork(c Config, windows int, learns bool) *network {
 	rows := windows * c.Context
 	values := func(perRow int) []float32 { return make([]float32, rows*perRow) }
@@ -79,7 +79,7 @@ func newNetwork(c Config, windows int, learns bool) *network {
 	return n
 }
 
-// forward computes the logits of what follows each byte of the windows, which
+// forward computes the logits of the byte after each byte of the windows, which
 // are rows of so many bytes. They are the first rows of predictions.
 func (n *network) forward(w weights, tokens []byte, window int) {
 	width, rows := n.Width, len(tokens)
@@ -120,24 +120,24 @@ func (n *network) of(values []float32, rows, columns int) matrix.Matrix {
 }
 
 // head views the part of a window and a head in queries, keys and values (part
-// 0, 1 and 2) of so many side by side.
+// 0, 1 and 2), of parts that lie side by side.
 func (n *network) head(values []float32, parts, part, first, window, head int) matrix.Matrix {
 	size := n.Width / n.Heads
 	return matrix.Of(values, parts*n.Width).Part(first, part*n.Width+head*size, window, size)
 }
 
-// scores views the attention of a window and a head: in each row, how much a
-// position takes from those up to itself.
+// scores views the attention of a window and a head: in each row, the weights
+// that a position gives to the positions up to itself.
 func (n *network) scores(a *activations, first, window, head int) matrix.Matrix {
 	at := (first*n.Heads + head*window) * window
 	return matrix.Of(a.attention[at:][:window*window], window)
 }
 
-// scoreScale is what scores are multiplied by before the softmax.
+// scoreScale is the factor of scores before the softmax.
 func (n *network) scoreScale() float32 { return 1 / float32(math.Sqrt(float64(n.Width/n.Heads))) }
 
-// attend writes to mixed the values that each position takes from those up to
-// itself.
+// attend writes to mixed the values that each position takes from the positions
+// up to itself.
 func (n *network) attend(a *activations, rows, window int) {
 	scale := n.scoreScale()
 	for first := 0; first < rows; first += window {
@@ -174,8 +174,8 @@ func (n *network) loss(targets []byte) float64 {
 	return sum / float64(len(targets))
 }
 
-// backward sets g to the gradient of the loss of the windows that forward was
-// given and whose loss was taken.
+// backward sets g to the gradient of the loss of the windows, after forward and
+// loss.
 func (n *network) backward(g, w weights, tokens []byte, window int) {
 	width, rows := n.Width, len(tokens)
 	dx, dNormed := n.of(n.dx, rows, width), n.of(n.dNormed, rows, width)
@@ -218,8 +218,8 @@ func (n *network) backward(g, w weights, tokens []byte, window int) {
 	}
 }
 
-// attendBackward sets the gradient of queries, keys and values, from that of
-// mixed, which is in dNormed.
+// attendBackward sets the gradient of queries, keys and values from the
+// gradient of mixed, which is in dNormed.
 func (n *network) attendBackward(a *activations, rows, window int) {
 	scale := n.scoreScale()
 	dScores := matrix.Of(n.dScores[:window*window], window)

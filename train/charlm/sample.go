@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// Sample continues the prompt by n bytes, which it returns. Each is drawn with
-// the probabilities of the model, raised to the power 1/temperature; at 0 it is
-// the likeliest. The same seed draws the same bytes.
+// Sample continues the prompt by n bytes, which it returns. Each byte is drawn
+// with the model's probabilities, raised to the power 1/temperature. At 0 it is
+// the likeliest byte. The same seed draws the same bytes.
 func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature float64, seed uint64) ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 	}
 	text := prompt[:len(prompt):len(prompt)]
 	if len(text) == 0 {
-		text = []byte{'\n'} // a prediction needs something to go on from
+		text = []byte{'\n'} // a prediction needs at least one byte
 	}
 	before := len(text)
 	w, net := weightsOf(c, parameters), newNetwork(c, 1, false)
@@ -38,7 +38,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 	return text[before:], nil
 }
 
-// draw returns the byte that chance, from 0 to 1, falls on, and overwrites the
+// draw returns the byte that chance, from 0 to 1, selects, and overwrites the
 // logits.
 func draw(logits []float32, temperature, chance float32) (next byte, ok bool) {
 	likeliest := 0
@@ -63,5 +63,5 @@ func draw(logits []float32, temperature, chance float32) (next byte, ok bool) {
 			return byte(i), true
 		}
 	}
-	return byte(likeliest), true // chance was left over by rounding
+	return byte(likeliest), true // rounding left chance over
 }

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// compressed is Jane Austen's novel Persuasion, which appeared in December 1817,
-// after her death: it is in the public domain everywhere. It is a transcription
-// of the novel's text alone, with nobody's notes, header or licence; a test has
-// its SHA-256.
+// compressed is Jane Austen's novel Persuasion, which appeared in December
+// 1817, after her death: it is in the public domain everywhere. It is a
+// transcription of the novel's text alone, without notes, header or licence. A
+// test has its SHA-256.
 //
 //go:embed persuasion.txt.gz
 var compressed []byte

@@ -44,12 +44,12 @@ type trainer struct {
 	parameters         []float32
 	gradient           []float32
 	weights, gradients weights // views of them
-	before, kept, now  moments // before and after the last round that was kept; in this round
-	round, keptRound   int     // this one, and the last that was kept
+	before, kept, now  moments // before and after the last kept round; in this round
+	round, keptRound   int     // this round, and the last kept one
 	tokens, targets    []byte
 }
 
-// none stands for a round where there is none.
+// none stands for no round.
 const none = -1
 
 func (t *task) Trainer(worker int) (train.Trainer, error) {
@@ -78,8 +78,8 @@ func (r *trainer) Begin(ctx context.Context, round int, outer []float32) error {
 	return nil
 }
 
-// Step fails if the loss is no number: then the training has diverged, and there
-// is nothing to go on from.
+// Step fails if the loss is not finite: then the training has diverged and
+// cannot go on.
 func (r *trainer) Step(ctx context.Context, n int) (loss float64, err error) {
 	round, err := r.rounds.Step(ctx, n)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *trainer) update() {
 	if r.now.steps < uint64(r.config.Warmup) {
 		rate *= float64(r.now.steps) / float64(r.config.Warmup)
 	}
-	// Both moments begin at 0, which is made up for.
+	// Both moments begin at 0, which this corrects.
 	step := float32(rate / (1 - power(beta1, r.now.steps)))
 	unbias := float32(1 / math.Sqrt(1-power(beta2, r.now.steps)))
 	for _, l := range r.config.layers() {
@@ -142,7 +142,7 @@ func power(base float64, n uint64) float64 {
 	return result
 }
 
-// Adjust is as train.Adjuster has it.
+// Adjust implements train.Adjuster.
 func (r *trainer) Adjust(change func([]float32)) { change(r.parameters) }
 
 func (r *trainer) Finish(local []float32) error {
@@ -154,7 +154,7 @@ func (r *trainer) Finish(local []float32) error {
 }
 
 func (r *trainer) Keep() {
-	if r.round != r.keptRound { // else the round was kept before: what came before it is the same
+	if r.round != r.keptRound { // otherwise the round was kept before, and has the same predecessor
 		r.before, r.kept = r.kept, r.before
 		r.keptRound = r.round
 	}

@@ -1,13 +1,13 @@
 // Package matrix multiplies matrices of float32, to the same bits on every
 // machine and every route: each value of a product is the sum, begun at zero or
-// at what is there, of the products in the order of the inner index, every
-// multiplication and every addition rounded to float32. So vectors run over
+// at the existing value, of the products in the order of the inner index. Every
+// multiplication and every addition is rounded to float32. So vectors run over
 // columns of the result, never over the inner index, and nothing is fused.
 package matrix
 
 import "fmt"
 
-// Matrix is a view of values: the one in row i and column j is
+// Matrix is a view of values: the value in row i and column j is
 // Values[i*Down+j*Across].
 type Matrix struct {
 	Values        []float32
@@ -35,21 +35,21 @@ func (m Matrix) Part(row, column, rows, columns int) Matrix {
 	return m
 }
 
-// panel is how many columns of a product are computed together, tileRows how
-// many rows at most.
+// panel is the number of columns of a product that are computed together,
+// tileRows the most rows.
 const (
 	panel    = 16
 	tileRows = 8
 )
 
-// Multiplier multiplies, with memory that it keeps for the next time. It has one
-// user at a time.
+// Multiplier multiplies, and reuses its memory. It has one user at a time.
 type Multiplier struct {
 	packed []float32                 // a panel of b, row by row
-	edge   [tileRows * panel]float32 // a tile that sticks out of the result
+	edge   [tileRows * panel]float32 // a tile that extends beyond the result
 }
 
-// Multiply sets c = a·b. c overlaps neither, and its rows are contiguous.
+// Multiply sets c = a·b. c must overlap neither, and its rows must be
+// contiguous.
 func (m *Multiplier) Multiply(c, a, b Matrix) { m.multiply(c, a, b, false) }
 
 // MultiplyAdd adds a·b to c.
@@ -86,8 +86,8 @@ func (m *Multiplier) multiplyEdge(to []float32, down int, from []float32, a Matr
 	}
 }
 
-// pack copies a panel of b to where its rows are contiguous, with zeros beyond
-// the last column.
+// pack copies a panel of b to contiguous rows, with zeros beyond the last
+// column.
 func (m *Multiplier) pack(b Matrix, column int) {
 	if need := b.Rows * panel; cap(m.packed) < need {
 		m.packed = make([]float32, need)

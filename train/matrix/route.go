@@ -27,7 +27,7 @@ func Routes() []string {
 	return names
 }
 
-// Use has products take the route of that name from now on, for tests and
+// Use makes products take the route of that name from now on, for tests and
 // benchmarks: the results are the same bits. No product may be under way.
 func Use(name string) error {
 	if !slices.Contains(routes(), route(name)) {

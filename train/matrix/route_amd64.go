@@ -4,7 +4,7 @@ package matrix
 
 import "golang.org/x/sys/cpu"
 
-// routes are those that this machine has, the fastest last.
+// routes are the routes of this machine, the fastest last.
 func routes() []route {
 	all := []route{portable}
 	if cpu.X86.HasAVX2 {
@@ -19,7 +19,7 @@ func routes() []route {
 // active is the route in use.
 var active = routes()[len(routes())-1]
 
-// tile returns how many of the rows that are left a tile takes.
+// tile returns the number of rows of the next tile, of the rows that are left.
 func tile(left int) int {
 	switch {
 	case active == avx512 && left >= 8:
@@ -30,11 +30,11 @@ func tile(left int) int {
 	return 1
 }
 
-// multiplyTile computes a tile of a product; to and from begin where the tile
-// does.
+// multiplyTile computes a tile of a product. to and from begin at the tile's
+// beginning.
 func multiplyTile(to []float32, down int, from []float32, a Matrix, b []float32, rows int, add bool) {
 	inner := len(b) / panel
-	// The kernels do not look at lengths.
+	// The kernels do not check lengths.
 	_, _ = to[(rows-1)*down+panel-1], from[(rows-1)*a.Down+(inner-1)*a.Across]
 	switch {
 	case active == portable:

@@ -24,41 +24,42 @@ import (
 	"testbed/train/program/wire"
 )
 
-// process is one of the program. It has one user at a time, but for end and kill.
+// process is a process of the program. It has one user at a time, except for
+// end and kill.
 type process struct {
 	cfg     *Config
 	name    string
 	command *exec.Cmd
 	log     string   // the name of the file
-	socket  *os.File // non-blocking: deadlines and closing end what waits
+	socket  *os.File // non-blocking: deadlines, and closing it, end waits
 
 	memory *os.File
 	shared []byte
 	layout *wire.Layout
 	size   int
 
-	said   chan wire.Message // what it says; closed when no more comes
-	silent error             // why no more comes, once said is closed
-	closed chan struct{}     // closed when nobody hears it any more
+	said   chan wire.Message // its messages; closed after the last
+	silent error             // reason for the end of said, once it is closed
+	closed chan struct{}     // closed when nobody listens any more
 	ended  chan struct{}     // closed when it has been waited for
 	status error             // how it ended, once ended is closed
-	owed   int               // answers to what it was asked
+	owed   int               // number of answers that it owes
 	waited time.Duration     // for the first of them
 	over   chan struct{}     // holds a token until it has been ended
-	failed bool              // something was wrong with it
+	failed bool              // it has failed
 	again  bool              // it can train for one run after another
 }
 
 const (
-	// startedFD is the first descriptor that os/exec hands over.
+	// startedFD is the first descriptor that os/exec passes on.
 	startedFD = 3
-	// heardAhead is how many messages are read before they are awaited. A program
-	// that says more waits.
+	// heardAhead is the number of messages that are read before they are awaited.
+	// A program that sends more has to wait.
 	heardAhead = 8
 	// endPatience is how long a program may take to end when the run is over.
 	endPatience = 2 * time.Second
-	// statusPatience is how long the end of a process may come after that of its
-	// socket, and what it has said before it ended after that.
+	// statusPatience is how long the end of a process may come after the end of
+	// its socket. Its last messages may come as long after its end.
 	statusPatience = time.Second
 )
 
@@ -102,7 +103,7 @@ func start(cfg *Config, name, role string, worker int) (*process, error) {
 	return p, nil
 }
 
-// welcome says which run this is, and who the program is in it.
+// welcome tells the program the run and its role in it.
 func (p *process) welcome(role string, worker int) error {
 	return p.send(wire.Message{
 		Type: wire.Welcome, Version: wire.Version, Role: role, Worker: worker,
@@ -131,22 +132,23 @@ func (p *process) open() (theirs *os.File, err error) {
 	return theirs, nil
 }
 
-// live starts the process and waits for its end. All of that belongs to one
-// thread, with which the process dies, and whose priority, the lowest, it
-// inherits; so the thread is not another goroutine's afterwards.
+// live starts the process and waits for its end. All of that is on one thread.
+// The process dies with that thread, and inherits its priority, the lowest. So
+// no other goroutine gets the thread afterwards.
 func (p *process) live(started chan<- error) {
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19) // where that is refused it computes at the usual one
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19) // if that is refused, it computes at the usual priority
 	err := p.command.Start()
 	started <- err
 	if err == nil {
 		p.status = p.command.Wait()
-		p.killGroup() // what it has started
+		p.killGroup() // its children
 		close(p.ended)
 	}
 }
 
-// listen reads what the process says, until it says nonsense or nothing more.
+// listen reads the process's messages, until one is invalid or there are no
+// more.
 func (p *process) listen() {
 	defer close(p.said)
 	buf := make([]byte, wire.MaxBytes+1)
@@ -170,8 +172,8 @@ func (p *process) listen() {
 	}
 }
 
-// send says something. A program that does not read what it is told has a limit,
-// too.
+// send sends a message. There is a limit, too, for a program that does not read
+// its messages.
 func (p *process) send(m wire.Message) error {
 	data, err := wire.Encode(m)
 	if err == nil {
@@ -192,10 +194,11 @@ func (p *process) send(m wire.Message) error {
 	return p.gone()
 }
 
-// errAnotherLayout is about a process that is warm, whose memory has its length for good.
+// errAnotherLayout is about a warm process, whose memory cannot change its
+// length.
 var errAnotherLayout = errors.New("the program asks for another layout of the memory than in the run before")
 
-// join waits until the program says how large it is, and lays out the memory.
+// join waits until the program reports its size, and lays out the memory.
 func (p *process) join(ctx context.Context) (wire.Message, error) {
 	join, err := p.await(ctx, "that it joins", func(m wire.Message) bool { return m.Type == wire.Join })
 	if err != nil {
@@ -205,7 +208,7 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	if err != nil {
 		return join, p.problem(fmt.Errorf("joined with %w", err), "let it ask for what it needs")
 	}
-	if p.layout != nil { // of the run before
+	if p.layout != nil { // from the run before
 		if *layout != *p.layout {
 			return join, errAnotherLayout
 		}
@@ -220,8 +223,8 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})
 }
 
-// share gives the memory its length, for good: neither side can take it away from
-// under the other.
+// share fixes the length of the memory: neither side can shrink it under the
+// other.
 func (p *process) share() error {
 	length := int64(p.layout.Bytes)
 	if err := p.memory.Truncate(length); err != nil {
@@ -250,12 +253,12 @@ func (p *process) floats(at int) []float32 {
 func (p *process) stateIn() []byte  { return p.shared[p.layout.StateIn:p.layout.StateOut] }
 func (p *process) stateOut() []byte { return p.shared[p.layout.StateOut:] }
 
-// take copies what the program has handed over, and then looks at the copy: the
-// program may write on.
+// take copies the program's data, and checks the copy: the program may keep
+// writing.
 func (p *process) take(to []float32, what string) error {
-	const block = 16 << 10 // stays in a cache until it has been looked at
+	const block = 16 << 10 // fits in a cache until it has been checked
 	from := p.floats(p.layout.Local)
-	wrong := make([]int, inParts(to, nil)) // places of the first one in each part, counted from 1
+	wrong := make([]int, inParts(to, nil)) // position of the first non-finite value in each part, counted from 1
 	inParts(to, func(k, begin, end int) {
 		for at := begin; at < end && wrong[k] == 0; at += block {
 			part := to[at:min(at+block, end)]
@@ -273,15 +276,16 @@ func (p *process) take(to []float32, what string) error {
 	return nil
 }
 
-// give copies parameters to where the program finds them.
+// give copies parameters to the program's memory.
 func give(to, from []float32) {
 	inParts(from, func(_, begin, end int) { copy(to[begin:end], from[begin:end]) })
 }
 
-// inParts has the parts of a vector worked on, each by a processor: one alone does
-// not move as much as the memory can. It returns their number.
+// inParts processes the parts of a vector, each on a processor of its own: one
+// processor does not use the memory's full bandwidth. It returns the number of
+// parts.
 func inParts(of []float32, work func(k, begin, end int)) (n int) {
-	const least = 1 << 20 // for less it is not worth it
+	const least = 1 << 20 // less is not worth it
 	n = max(1, min(len(of)/least, runtime.GOMAXPROCS(0)))
 	if work == nil {
 		return n
@@ -294,9 +298,9 @@ func inParts(of []float32, work func(k, begin, end int)) (n int) {
 	return n
 }
 
-// finite says whether all values are numbers. It looks at two at a time, because
-// there may be many: a number's exponent is not all ones, and adding one to those
-// bits carries into the sign's only if it is.
+// finite reports whether all values are finite. It checks two at a time,
+// because there may be many. A finite number's exponent is not all ones. Adding
+// one to the exponent carries into the sign bit only if it is.
 func finite(values []float32) bool {
 	const exponents, ones, signs = 0x7f800000_7f800000, 0x00800000_00800000, 0x80000000_80000000
 	var a, b, c, d uint64
@@ -319,8 +323,8 @@ func finite(values []float32) bool {
 	return (a|b|c|d)&signs == 0
 }
 
-// await waits for what the program owes. What belongs to a round that was broken
-// off comes before, and is dropped.
+// await waits for the answer that the program owes. It drops earlier messages
+// that belong to an abandoned round.
 func (p *process) await(ctx context.Context, what string, is func(wire.Message) bool) (wire.Message, error) {
 	tick := max(p.cfg.Limit/50, time.Millisecond)
 	ticker := time.NewTicker(tick)
@@ -337,16 +341,16 @@ func (p *process) await(ctx context.Context, what string, is func(wire.Message) 
 			switch {
 			case is(m):
 				return m, nil
-			case p.owed == 0: // this was to be the answer
+			case p.owed == 0: // this should be the answer
 				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "let it keep to the protocol of docs/trainer.md")
 			}
-		case <-ended: // something that it has started may still hold the socket
+		case <-ended: // its children may still hold the socket
 			ended = nil
 			time.AfterFunc(statusPatience, func() { p.socket.Close() })
 		case <-ticker.C:
-			// Ticks are counted, because time passes while this process is stopped.
+			// Ticks are counted, because this process may be stopped while time passes.
 			p.waited, since = p.waited+tick, time.Now()
-		case <-ctx.Done(): // what it owes it owes the next time, too
+		case <-ctx.Done(): // it still owes the answer next time
 			p.waited += min(time.Since(since), tick)
 			return wire.Message{}, context.Cause(ctx)
 		}
@@ -358,14 +362,14 @@ func (p *process) hangs(how string) error {
 	return p.problem(fmt.Errorf("%s, for %v", how, p.cfg.Limit), "it hangs, or needs more time: raise train.time_limit")
 }
 
-// gone is why nothing more is heard of the program.
+// gone is the reason why the program sends no more messages.
 func (p *process) gone() error {
 	select {
 	case <-p.closed:
 		return fmt.Errorf("the program (%s) was ended", p.name)
 	default:
 	}
-	for range p.said { // of no use any more
+	for range p.said { // no longer of use
 	}
 	if !errors.Is(p.silent, io.EOF) {
 		return p.problem(p.silent, "let it keep to the protocol of docs/trainer.md, and leave the socket to that")
@@ -381,8 +385,8 @@ func (p *process) gone() error {
 	}
 }
 
-// problem is an error of the program, with what it said last, where the rest of
-// that is, and the mend.
+// problem is an error of the program, with its last output, the place of the
+// rest, and the fix.
 func (p *process) problem(err error, mend string) error {
 	p.failed = true
 	said := ""
@@ -399,8 +403,7 @@ func (p *process) problem(err error, mend string) error {
 	return fmt.Errorf("the program %q (%s) %w%s; %s%s", strings.Join(p.cfg.Command, " "), p.name, err, said, mend, where)
 }
 
-// lastLine returns the last line of a file that has something in it, or the end of
-// that.
+// lastLine returns the last non-empty line of a file, or its end.
 func lastLine(name string) string {
 	const most = 200
 	line := endOf(name, 4*most)
@@ -408,7 +411,7 @@ func lastLine(name string) string {
 	return string(line[max(0, len(line)-most):])
 }
 
-// lastLines returns the end of a file, as much as a person reads.
+// lastLines returns the end of a file, as much as a person wants to read.
 func lastLines(name string) string {
 	const most = 4000
 	text := endOf(name, most)
@@ -437,7 +440,7 @@ func endOf(name string, most int64) []byte {
 	return bytes.TrimSpace(buf)
 }
 
-// end tells the program that the run is over, and sees to it that it ends.
+// end tells the program that the run is over, and makes sure that it ends.
 func (p *process) end() {
 	select {
 	case <-p.over:
@@ -464,7 +467,7 @@ func (p *process) kill() {
 	}
 }
 
-// finish ends the talk.
+// finish closes the conversation.
 func (p *process) finish() {
 	close(p.closed)
 	p.socket.Close()
@@ -472,7 +475,7 @@ func (p *process) finish() {
 	}
 }
 
-// remove ends what is left of the process, and waits for that.
+// remove ends the process, if it still runs, and waits for its end.
 func (p *process) remove() {
 	select {
 	case <-p.ended:
@@ -487,9 +490,9 @@ func (p *process) remove() {
 	}
 }
 
-// killGroup ends what the process, which has just ended, has started.
+// killGroup kills the children of the process, which has just ended.
 func (p *process) killGroup() {
-	if p.command.SysProcAttr.Setpgid { // p.cfg may be that of the next run by now
-		_ = unix.Kill(-p.command.Process.Pid, unix.SIGKILL) // there may be nothing
+	if p.command.SysProcAttr.Setpgid { // p.cfg may be the next run's by now
+		_ = unix.Kill(-p.command.Process.Pid, unix.SIGKILL) // there may be no children
 	}
 }

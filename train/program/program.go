@@ -14,22 +14,21 @@ import (
 	"testbed/train/program/wire"
 )
 
-// Config says which program trains, and what it is told of the run.
+// Config describes the program, and what it is told of the run.
 type Config struct {
 	// Command is the program and its arguments, and Dir the folder it works in.
 	Command []string
 	Dir     string
-	Env     []string `json:"-"` // added to this process's environment; wins over it
-	// Limit bounds how long the program may take to answer: for its start, an
-	// inner step, handing its parameters over, or a validation loss. It counts
-	// while this process runs, and not while it is stopped.
+	Env     []string `json:"-"` // added to this process's environment; takes precedence
+	// Limit limits the program's answers: to its start, an inner step, handing
+	// over its parameters, or a validation loss. Time counts only while this
+	// process runs, not while it is stopped.
 	Limit time.Duration
 	// OwnGroup gives each process a process group of its own, which is killed as a
-	// whole. Without it they belong to this process's, and who kills that has to
-	// mind them.
+	// whole. Without it they belong to this process's group.
 	OwnGroup bool
 	// Log opens the file for the output of the process of this name, such as w1.
-	// The file's name stands in errors. Where these files are not kept, Quotes has
+	// Errors mention the file's name. If these files are not kept, Quotes makes
 	// errors quote the end of the output instead.
 	Log    func(name string) (*os.File, error) `json:"-"`
 	Quotes bool                                `json:"-"`
@@ -40,13 +39,13 @@ type Config struct {
 	// Warm keeps processes for further runs, if it is not nil.
 	Warm *Warm `json:"-"`
 
-	// Validator is the worker with whose process the one that validates starts,
-	// so that the run does not go on without its losses while that begins.
+	// Validator is the worker with which the validating process starts, so that
+	// the run does not go on without its losses until that process is ready.
 	Validator int
 }
 
-// Ask starts the program for as long as it takes to offer its initial
-// parameters.
+// Ask starts the program, waits until it offers its initial parameters, and
+// ends it.
 func Ask(ctx context.Context, cfg Config) (initial []float32, err error) {
 	p, join, err := begin(ctx, &cfg, "init", wire.RoleInit, 0)
 	if err != nil {
@@ -64,13 +63,13 @@ func Ask(ctx context.Context, cfg Config) (initial []float32, err error) {
 	return initial, p.take(initial, "its initial parameters")
 }
 
-// Task is what a program trains.
+// Task is the task of a program.
 type Task struct {
 	cfg     Config
 	initial []float32
 
 	mu        sync.Mutex
-	validates bool                  // its trainers say that they can
+	validates bool                  // its trainers have declared that they can
 	open      map[*process]struct{} // all processes
 
 	judging   sync.Mutex // held while a loss is computed
@@ -83,20 +82,20 @@ func New(cfg Config, initial []float32) *Task {
 	return &Task{cfg: cfg, initial: initial, open: map[*process]struct{}{}}
 }
 
-// Layers has one layer: what is in the vector the program alone knows.
+// Layers has one layer: only the program knows the structure of the vector.
 func (t *Task) Layers() []train.Layer {
 	n := len(t.initial)
 	return []train.Layer{{Name: "parameters", Shape: []int{n}, Len: n}}
 }
 
-// Start returns what the program offered.
+// Start returns the program's initial parameters.
 func (t *Task) Start() []float32 { return slices.Clone(t.initial) }
 
-// TokensPerStep is what the scenario says, and unknown here.
+// TokensPerStep is a field of the scenario, and unknown here.
 func (t *Task) TokensPerStep() int { return 0 }
 
-// Trainer starts a process of the program for a worker, and for the validator's
-// the one that validates, and waits until they have joined.
+// Trainer starts a process of the program for a worker and, for the validator,
+// the validating process too. It waits until they have joined.
 func (t *Task) Trainer(worker int) (train.Trainer, error) {
 	p, join, err := t.start(fmt.Sprintf("w%d", worker), wire.RoleTrain, worker)
 	if err != nil {
@@ -104,7 +103,7 @@ func (t *Task) Trainer(worker int) (train.Trainer, error) {
 	}
 	if join.Validates && worker == t.cfg.Validator {
 		t.judging.Lock()
-		_ = t.startValidator() // the first loss tries again, and tells
+		_ = t.startValidator() // the first loss tries again, and reports the error
 		t.judging.Unlock()
 	}
 	t.mu.Lock()
@@ -113,7 +112,7 @@ func (t *Task) Trainer(worker int) (train.Trainer, error) {
 	return &trainer{task: t, p: p, keptRound: none}, nil
 }
 
-// start starts a process, which has to be as large as the others.
+// start starts a process, whose size must equal the others'.
 func (t *Task) start(name, role string, worker int) (*process, wire.Message, error) {
 	p, join, err := begin(context.Background(), &t.cfg, name, role, worker) // within the limit
 	if err != nil {
@@ -131,7 +130,7 @@ func (t *Task) start(name, role string, worker int) (*process, wire.Message, err
 	return p, join, nil
 }
 
-// startValidator starts the process that validates if there is none.
+// startValidator starts the validating process if there is none.
 func (t *Task) startValidator() (err error) {
 	if t.validator == nil {
 		t.validator, _, err = t.start("validation", wire.RoleValidate, 0)
@@ -139,7 +138,8 @@ func (t *Task) startValidator() (err error) {
 	return err
 }
 
-// Validate has a process of its own compute the loss. The error is train.ErrNoLoss if the program cannot.
+// Validate lets a process of its own compute the loss. The error is
+// train.ErrNoLoss if the program cannot.
 func (t *Task) Validate(parameters []float32) (loss float64, err error) {
 	t.mu.Lock()
 	able := t.validates
@@ -177,7 +177,7 @@ func (t *Task) Close() error {
 	return nil
 }
 
-// closed says whether the process was open until now.
+// closed closes a process, and reports whether it was open until now.
 func (t *Task) closed(p *process) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,7 +186,7 @@ func (t *Task) closed(p *process) bool {
 	return open
 }
 
-// trainer is a worker's process, and what of its state counts.
+// trainer is a worker's process, with its state.
 type trainer struct {
 	task   *Task
 	p      *process
@@ -195,13 +195,13 @@ type trainer struct {
 	of      context.Context
 	attempt int
 
-	round, keptRound int    // the one that began last, and the last that was kept
-	before, kept     []byte // states before and after that
-	now              []byte // after the round that ended last
+	round, keptRound int    // the last round to begin, and the last kept one
+	before, kept     []byte // states before and after the kept round
+	now              []byte // state after the last round to end
 	astray           bool   // the process has gone on from another state than kept
 }
 
-// none stands for a round where there is none.
+// none stands for no round.
 const none = -1
 
 func (t *trainer) Begin(ctx context.Context, round int, outer []float32) error {
@@ -223,7 +223,7 @@ func (t *trainer) Begin(ctx context.Context, round int, outer []float32) error {
 	return t.p.send(m)
 }
 
-// from is the state that the round which has begun goes on from.
+// from is the state from which the present round goes on.
 func (t *trainer) from() []byte {
 	if t.round == t.keptRound {
 		return t.before
@@ -273,7 +273,7 @@ func (t *trainer) Finish(local []float32) error {
 }
 
 func (t *trainer) Keep() {
-	if t.round != t.keptRound { // else the round was kept before: what came before it is the same
+	if t.round != t.keptRound { // otherwise the round was kept before, and has the same predecessor
 		t.before, t.keptRound = t.kept, t.round
 	}
 	t.kept, t.astray = t.now, false
@@ -290,7 +290,7 @@ func (t *trainer) Restore(state []byte) error {
 	return nil
 }
 
-// Processes are the one of the program.
+// Processes has the program's process.
 func (t *trainer) Processes() []int { return []int{t.p.command.Process.Pid} }
 
 func (t *trainer) Close() error {

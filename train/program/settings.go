@@ -12,8 +12,8 @@ import (
 	"testbed/train/task"
 )
 
-// Settings say how the program of a section is run, by the workers that join at these
-// times: plain values, the same on every machine.
+// Settings determine how the program of a section is run, by workers that join
+// at these times: plain values, the same on every machine.
 func Settings(t *task.Spec, seed uint64, innerSteps, rounds int, joins map[policy.ID]policy.Time) Config {
 	// The lowest of a reduction's workers validates.
 	first := slices.MinFunc(slices.Collect(maps.Keys(joins)), func(a, b policy.ID) int {
@@ -25,13 +25,13 @@ func Settings(t *task.Spec, seed uint64, innerSteps, rounds int, joins map[polic
 	}
 }
 
-// Here completes settings with what the machine has: where the Python package lies, and
-// the files that the program's output goes to.
+// Here adds the machine's settings: the place of the Python package, and the
+// files for the program's output.
 func (c Config) Here(pythonPath string, log func(name string) string) Config {
 	if other := os.Getenv("PYTHONPATH"); other != "" {
 		pythonPath += string(os.PathListSeparator) + other
 	}
-	c.Env = []string{"PYTHONPATH=" + pythonPath, "PYTHONUNBUFFERED=1"} // what it said before it was killed counts
+	c.Env = []string{"PYTHONPATH=" + pythonPath, "PYTHONUNBUFFERED=1"} // its output before it is killed counts
 	if os.Getenv("OMP_NUM_THREADS") == "" {                            // workers share the machine
 		c.Env = append(c.Env, "OMP_NUM_THREADS=1")
 	}

@@ -10,8 +10,8 @@ import (
 	"testbed/train/program/wire"
 )
 
-// Warm keeps processes of a program from one run to the next, of programs that say when
-// they join that they can train for one run after another. Others it does not keep. It
+// Warm keeps processes of a program from one run to the next, if the program
+// has declared when it joined that it can train for one run after another. It
 // is safe for concurrent use.
 type Warm struct {
 	mu     sync.Mutex
@@ -19,7 +19,7 @@ type Warm struct {
 	closed bool
 }
 
-// take returns a process that waits for a run, or nil.
+// take returns a waiting process, or nil.
 func (w *Warm) take(cfg *Config) *process {
 	if w == nil {
 		return nil
@@ -35,7 +35,7 @@ func (w *Warm) take(cfg *Config) *process {
 	return nil
 }
 
-// keep takes back a process whose run is over, and says whether it will.
+// keep takes back a process whose run is over, and reports whether it keeps it.
 func (w *Warm) keep(p *process) bool {
 	if w == nil || !p.again || p.failed || p.owed > 0 || p.layout == nil {
 		return false
@@ -53,7 +53,7 @@ func (w *Warm) keep(p *process) bool {
 	return !w.closed
 }
 
-// Close ends all processes that wait, and has none kept from now on.
+// Close ends all waiting processes. From now on none is kept.
 func (w *Warm) Close() {
 	w.mu.Lock()
 	idle := w.idle
@@ -66,8 +66,9 @@ func (w *Warm) Close() {
 	all.Wait()
 }
 
-// begin returns a process of the program that has joined: one that is warm, or a new one.
-// A warm one that does not join, or not as it did before, makes room for a new one.
+// begin returns a process of the program that has joined: a warm one, or a new
+// one. A warm process that does not join, or joins differently than before, is
+// replaced by a new one.
 func begin(ctx context.Context, cfg *Config, name, role string, worker int) (*process, wire.Message, error) {
 	if p := cfg.Warm.take(cfg); p != nil {
 		if join, err := p.rejoin(ctx, cfg, name, role, worker); err == nil {
@@ -91,7 +92,7 @@ func begin(ctx context.Context, cfg *Config, name, role string, worker int) (*pr
 	return p, join, nil
 }
 
-// rejoin has a process that waits begin another run.
+// rejoin makes a waiting process begin another run.
 func (p *process) rejoin(ctx context.Context, cfg *Config, name, role string, worker int) (wire.Message, error) {
 	p.cfg, p.name = cfg, name
 	if err := p.welcome(role, worker); err != nil {

@@ -24,11 +24,11 @@ func Matters(e *record.Event) bool {
 	return false
 }
 
-// Key names what a run trains: runs of equal keys lead to the same outer states,
-// bit by bit, and the same losses in their rounds, whenever all that happened and
-// whoever decided it. events are those that matter.
+// Key identifies the training of a run: runs with equal keys have the same
+// outer states, bit by bit, and the same losses in their rounds, regardless of
+// times and of the policy. events are those that matter.
 func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error) {
-	// What is timed, and who decides, does not matter.
+	// Times, and the policy, do not matter.
 	what := struct {
 		Seed            uint64
 		Workers         []resolved.Worker // their ids and initial steps
@@ -53,7 +53,7 @@ func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error)
 	if err := enc.Encode(what); err != nil {
 		return [sha256.Size]byte{}, fmt.Errorf("naming what a run trains: %w", err)
 	}
-	var ended []record.Event // inner steps of whole rounds: who was first does not matter
+	var ended []record.Event // inner steps of whole rounds: their order does not matter
 	tell := func() error {
 		slices.SortStableFunc(ended, func(a, b record.Event) int { return cmp.Compare(a.Node, b.Node) })
 		for i := range ended {

@@ -1,12 +1,12 @@
-// Package replay computes what a run trains: from the events of a run, simulated or
-// real, it computes the contributions of its workers, the outcomes of their
-// reductions and the outer states, bit by bit as real workers do.
+// Package replay computes the training of a run. From the events of a run,
+// simulated or real, it computes the contributions of its workers, the outcomes
+// of their reductions and the outer states, bit by bit as real workers do.
 //
-// What learning depends on is in a record: which workers ended which rounds' inner
-// steps, whom each reduction took in and in what order, and which outer steps were
-// taken. When all that was does not matter, and neither does the network. So a
-// simulated run learns without one, and the hashes in the record of a real run
-// can be checked.
+// A record has everything that training depends on: which workers ended which
+// rounds' inner steps, the participants of each reduction in their order, and
+// the outer steps taken. Times and the network do not matter. So a simulated
+// run trains without a network, and the hashes in the record of a real run can
+// be checked.
 package replay
 
 import (
@@ -26,7 +26,7 @@ import (
 	"testbed/train"
 )
 
-// Training computes what a run trains, event by event.
+// Training computes the training of a run, event by event.
 type Training struct {
 	scenario *resolved.Scenario
 	task     train.Task
@@ -34,53 +34,53 @@ type Training struct {
 	exchange *train.Exchange
 	mean     allreduce.Reference
 	feedback bool
-	weight   float32 // of a contribution that came too late
+	weight   float32 // weight of a late contribution
 
 	rule     *policy.Grouping
 	run      record.Tracker
 	replicas map[policy.ID]*replica
 	steps    int           // outer steps taken
-	took     []int         // participants of each, in a ring
+	took     []int         // participants of each outer step, in a ring
 	now      []train.State // of each region; their vectors are not changed
 	saved    []checkpoint
 }
 
-// replica is what a worker has.
+// replica is the state of a worker.
 type replica struct {
 	id      policy.ID
 	trainer train.Trainer
-	starts  map[int]train.State // the outer states at which rounds begin that it may be in
+	starts  map[int]train.State // outer states at the beginnings of rounds that it may be in
 
-	at *attempt // the inner steps that were computed last, kept or not
+	at *attempt // the last computed inner steps, kept or not
 
-	// local are the parameters after the inner steps of the round ended, with what
-	// has come in since, and with merged its own outcome; if ended is 0 the worker
-	// begins its next round at the outer parameters.
+	// local are the parameters after the inner steps of the round ended, with
+	// everything that has come in since and, with merged, its own outcome. If
+	// ended is 0, the worker begins its next round at the outer parameters.
 	local  []float32
 	ended  int
 	merged bool
 
 	kept     int               // the last round whose inner steps it has ended
 	gradient map[int][]float32 // its contributions, by round
-	late     bool              // no reduction has asked for the last one yet
-	behind   []float32         // it, without the residual
-	residual []float32         // what quantisation has taken from its contributions
+	late     bool              // no reduction has used the last one yet
+	behind   []float32         // the last one, without the residual
+	residual []float32         // quantisation error of its contributions
 
-	due   own // what it had as it ended the round due.steps, with an overlap
+	due   own // its own state at the end of the round due.steps, with an overlap
 	saved []own
 }
 
-// attempt is a worker at the inner steps of a round.
+// attempt is a worker's inner steps of a round.
 type attempt struct {
 	round  int
 	losses []float64 // of the steps taken
-	base   []float32 // what the pseudo-gradient is measured from
-	// ahead says that the outcome of the round before has yet to come in.
+	base   []float32 // the parameters from which the pseudo-gradient is measured
+	// ahead reports that the outcome of the round before has still to come in.
 	ahead bool
 	ended bool
 }
 
-// New returns the Training of a run of the scenario that has not begun.
+// New returns the Training of a run of the scenario before its first event.
 func New(s *resolved.Scenario) (*Training, error) {
 	t := &Training{
 		scenario: s, exchange: s.Exchange, outer: s.Train.OuterOptimiser(), weight: float32(s.StalenessWeight), feedback: s.Reduction.Feedback(),
@@ -102,13 +102,14 @@ func New(s *resolved.Scenario) (*Training, error) {
 	return t, nil
 }
 
-// agree has all regions hold one state.
+// agree gives all regions one state.
 func (t *Training) agree(s train.State) { t.now = slices.Repeat([]train.State{s}, t.rule.Len()) }
 
 // of is the outer state of a worker's region.
 func (t *Training) of(p *replica) *train.State { return &t.now[t.rule.Of(p.id)] }
 
-// enrol gives a worker what a new process of it has: nothing of the one before.
+// enrol gives a worker the state of a new process, with nothing of the process
+// before.
 func (t *Training) enrol(p *replica) error {
 	s := t.scenario
 	task, trainers, err := s.Train.NewTask(s.Seed, s.IDs(), s.Parameters)
@@ -140,7 +141,7 @@ func (p *replica) close() error {
 	return p.trainer.Close()
 }
 
-// Close ends what trains.
+// Close ends all trainers.
 func (t *Training) Close() error {
 	var problems []error
 	for _, p := range t.replicas {
@@ -149,9 +150,9 @@ func (t *Training) Close() error {
 	return errors.Join(problems...)
 }
 
-// Add takes the next event of the run, and returns what comes of it: after an
-// outer step, the State that it leads to. Where something real is trained, inner
-// steps get their losses, and outer states are Validated.
+// Add takes the next event of the run, and returns further events: after an
+// outer step, the State that it leads to. If something real is trained, it adds
+// losses to inner steps, and Validated events for outer states.
 func (t *Training) Add(e *record.Event) (more []record.Event, err error) {
 	if e.Lineage > 0 || e.Type == record.Diverged {
 		return nil, errors.New("computing what is learnt: two lineages of outer states went on at once, and the training of only one can be computed")
@@ -164,7 +165,7 @@ func (t *Training) Add(e *record.Event) (more []record.Event, err error) {
 	case record.Evict:
 		p.late = false
 	case record.FetchDone:
-		if p.anew(); e.Agreed { // nobody of its region holds another one
+		if p.anew(); e.Agreed { // no worker of its region holds another one
 			*t.of(p) = t.of(p).Last()
 			p.starts[t.steps+1] = *t.of(p)
 		}
@@ -193,14 +194,14 @@ func (t *Training) join(p *replica, e *record.Event) error {
 	p.late = false
 	p.anew()
 	p.starts[t.steps+1] = *t.of(p)
-	if w, _ := t.scenario.Worker(p.id); t.steps == t.scenario.InitialStep() { // nobody has gone on yet
+	if w, _ := t.scenario.Worker(p.id); t.steps == t.scenario.InitialStep() { // no worker has gone on yet
 		p.starts[w.InitialStep+1] = *t.of(p)
 	}
 	return nil
 }
 
-// anew has a worker that holds another outer state than the one it worked on begin
-// its next round there.
+// anew makes a worker that holds another outer state than the one it worked on
+// begin its next round there.
 func (p *replica) anew() {
 	p.at, p.ended, p.local, p.due = nil, 0, nil, own{}
 	clear(p.gradient)
@@ -216,8 +217,8 @@ func (t *Training) step(p *replica, e *record.Event) error {
 	return nil
 }
 
-// train computes a worker's inner steps of a round, up to one of them, and with
-// the last one its contribution.
+// train computes a worker's inner steps of a round, up to a given one. With the
+// last step it also computes the contribution.
 func (t *Training) train(p *replica, round, steps int) error {
 	if p.at == nil || p.at.round != round {
 		if err := t.begin(p, round); err != nil {
@@ -243,8 +244,9 @@ func (t *Training) train(p *replica, round, steps int) error {
 	return t.end(p)
 }
 
-// begin begins a worker's inner steps of a round: where those of the one before
-// have led it, if it has not thrown any away, else at the outer parameters.
+// begin begins a worker's inner steps of a round: at the parameters after its
+// steps of the round before, unless it has discarded any, otherwise at the
+// outer parameters.
 func (t *Training) begin(p *replica, round int) error {
 	if err := t.settle(p); err != nil {
 		return err
@@ -273,7 +275,7 @@ func (t *Training) begin(p *replica, round int) error {
 	return p.trainer.Begin(context.Background(), round, start)
 }
 
-// outcome returns the outer parameters that the outer step before a round led to.
+// outcome returns the outer parameters after the outer step before a round.
 func (t *Training) outcome(p *replica, round int) ([]float32, error) {
 	now, ok := p.starts[round]
 	if !ok {
@@ -282,7 +284,7 @@ func (t *Training) outcome(p *replica, round int) ([]float32, error) {
 	return now.Parameters, nil
 }
 
-// merge brings the outcome of the round before into the parameters of one that is
+// merge adds the outcome of the round before to the parameters of the round
 // under way.
 func (t *Training) merge(p *replica) error {
 	outer, err := t.outcome(p, p.at.round)
@@ -300,7 +302,7 @@ func (t *Training) merge(p *replica) error {
 	return nil
 }
 
-// end ends the inner steps of a round, and makes their contribution.
+// end ends the inner steps of a round, and computes their contribution.
 func (t *Training) end(p *replica) error {
 	at := p.at
 	local := make([]float32, len(t.of(p).Parameters))
@@ -333,8 +335,8 @@ func (t *Training) end(p *replica) error {
 	return t.arrive(p)
 }
 
-// arrive completes the contribution, unless the outer step was taken without it,
-// and notes what a checkpoint after the round is to have.
+// arrive completes the contribution, unless the outer step was taken without
+// it, and notes the worker's state for a checkpoint after the round.
 func (t *Training) arrive(p *replica) error {
 	round := p.at.round
 	if g := p.gradient[round]; g != nil && p.residual != nil {
@@ -348,14 +350,14 @@ func (t *Training) arrive(p *replica) error {
 	return err
 }
 
-// saves says whether there is a checkpoint after an outer step.
+// saves reports whether there is a checkpoint after an outer step.
 func (t *Training) saves(outerSteps int) bool {
 	every := t.scenario.CheckpointEvery
 	return every > 0 && outerSteps%every == 0 && t.rule.Together(outerSteps)
 }
 
-// settle brings the outcome of the round before the one that a worker has ended,
-// which came late, into its parameters, and what quantisation took there into its
+// settle adds a late outcome, of the round before the one that a worker has
+// ended, to its parameters, and that reduction's quantisation error to its
 // contribution.
 func (t *Training) settle(p *replica) error {
 	at := p.at
@@ -374,8 +376,9 @@ func (t *Training) settle(p *replica) error {
 	return t.arrive(p)
 }
 
-// reduce begins a reduction. Those in it have ended their inner steps, whether
-// the record says so before or, because workers tell on their own, after it.
+// reduce begins a reduction. Its participants have ended their inner steps. The
+// record may have the ends after the reduction, because workers report on their
+// own.
 func (t *Training) reduce(e *record.Event) error {
 	for _, id := range ringOf(e) {
 		p := t.replicas[id]
@@ -396,7 +399,8 @@ func (t *Training) reduce(e *record.Event) error {
 	return nil
 }
 
-// ringOf are the participants of a reduction that begins, in the order of its ring.
+// ringOf are the participants of a beginning reduction, in the order of its
+// ring.
 func ringOf(e *record.Event) []policy.ID {
 	if e.Ring != nil {
 		return e.Ring.Order
@@ -404,13 +408,14 @@ func ringOf(e *record.Event) []policy.ID {
 	return e.Participants
 }
 
-// outerStep reduces the contributions, in each ring by itself, and takes the outer
-// step. A region that took no part is left with what all last agreed on.
+// outerStep reduces the contributions, in each ring separately, and takes the
+// outer step. A region without participants keeps the last state that all
+// regions agreed on.
 func (t *Training) outerStep(e *record.Event) (told []record.Event, err error) {
 	global := t.rule.Global(e.Round)
 	at := record.Event{T: e.T, Type: record.State, Round: e.Round, Participants: e.Participants}
 	before := t.now
-	t.now = slices.Clone(before) // others begin rounds at the ones before
+	t.now = slices.Clone(before) // other workers begin rounds at the earlier ones
 	for k := range t.now {
 		t.now[k] = before[k].Last()
 	}
@@ -477,8 +482,8 @@ func (t *Training) validate(parameters []float32) (float64, error) {
 	return loss, err
 }
 
-// reduced returns what the workers of a ring contribute to an outer step, in its
-// order, and the mean.
+// reduced returns the contributions of a ring's workers to an outer step, in
+// its order, and their mean.
 func (t *Training) reduced(e *record.Event, ring []policy.ID) (vectors [][]float32, mean []float32) {
 	fragment := t.exchange.Fragments.Of(e.Round)
 	vectors = make([][]float32, len(ring))
@@ -509,8 +514,8 @@ func (t *Training) reduced(e *record.Event, ring []policy.ID) (vectors [][]float
 	return vectors, mean
 }
 
-// contributed says what the contributions of a ring to an outer step were like. If
-// it is one of all, the worker with the lowest id tells of its layers.
+// contributed describes the contributions of a ring to an outer step. In a ring
+// of all workers, the worker with the lowest id also reports its layers.
 func (t *Training) contributed(e *record.Event, ring []policy.ID, vectors [][]float32, mean []float32) (all []record.Event) {
 	for k, id := range ring {
 		if !slices.Contains(e.Participants, id) {
@@ -527,8 +532,9 @@ func (t *Training) contributed(e *record.Event, ring []policy.ID, vectors [][]fl
 	return all
 }
 
-// goOn has a participant go on from its own parameters after an outer step: at once
-// or, with an overlap, after some steps of the next round, but in a checkpoint.
+// goOn makes a participant go on from its own parameters after an outer step:
+// at once or, with an overlap, after some steps of the next round, except in a
+// checkpoint.
 func (t *Training) goOn(p *replica) {
 	mix := func(local []float32) {
 		t.exchange.Fragments.Of(t.steps).Mix(local, t.of(p).Parameters, t.exchange.Mix)
@@ -544,19 +550,21 @@ func (t *Training) goOn(p *replica) {
 	}
 }
 
-// State returns the outer steps taken, and the parameters that they led to, which
-// nobody may change: of regions that differ, those that all last agreed on.
+// State returns the number of outer steps taken, and the parameters after them,
+// which must not be changed. If regions differ, these are the last parameters
+// that all agreed on.
 func (t *Training) State() (outerSteps int, parameters []float32) {
 	return t.steps, t.now[0].Last().Parameters
 }
 
-// checkpoint is what the run may go on from.
+// checkpoint is a state from which the run may go on.
 type checkpoint struct {
 	steps int
 	outer train.State
 }
 
-// own is what a worker has beside the outer state, when it begins a round.
+// own is a worker's own state besides the outer state, at the beginning of a
+// round.
 type own struct {
 	steps    int // outer steps taken
 	residual []float32
@@ -564,15 +572,15 @@ type own struct {
 	inner    []byte
 }
 
-// save makes a checkpoint when there is one, as far as the training needs it.
+// save makes a checkpoint when one is due, as far as the training needs it.
 func (t *Training) save() {
 	if t.saves(t.steps) {
 		t.saved = kept(append(t.saved, checkpoint{t.steps, t.now[0]}))
 	}
 }
 
-// saveOwn has a worker that begins a round save what is its own, where there is a
-// checkpoint of the outer state that it begins at.
+// saveOwn saves a worker's own state when it begins a round at an outer state
+// that has a checkpoint.
 func (t *Training) saveOwn(p *replica, round int) error {
 	if !t.saves(round - 1) {
 		return nil
@@ -588,12 +596,12 @@ func (t *Training) saveOwn(p *replica, round int) error {
 
 func kept[T any](all []T) []T { return all[max(0, len(all)-keptCheckpoints):] }
 
-// keptCheckpoints is how many there may be when a run ends: the last one may not
-// have been written yet.
+// keptCheckpoints is the number of checkpoints kept: the last one may not have
+// been written yet when a run ends.
 const keptCheckpoints = 3
 
-// resume goes on from a checkpoint, with new processes of all workers. Those of
-// the members have the numbers of the ones before.
+// resume goes on from a checkpoint, with new processes of all workers. Members'
+// processes keep their numbers.
 func (t *Training) resume(e *record.Event) error {
 	k := slices.IndexFunc(t.saved, func(c checkpoint) bool { return c.steps == e.Round })
 	if k < 0 {
@@ -607,7 +615,7 @@ func (t *Training) resume(e *record.Event) error {
 		if err != nil {
 			return err
 		}
-		was := own{residual: p.residual, inner: inner} // of who had not begun a round there
+		was := own{residual: p.residual, inner: inner} // of a worker that had not begun a round there
 		if k := slices.IndexFunc(p.saved, func(o own) bool { return o.steps == c.steps }); k >= 0 {
 			was = p.saved[k]
 		}

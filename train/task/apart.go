@@ -5,13 +5,13 @@ import (
 	"testbed/policy"
 )
 
-// Apart reports whether not all workers reduce together in every round, also for a
-// nil section.
+// Apart reports whether some rounds do not reduce all workers together. It
+// accepts a nil section.
 func (s *Spec) Apart() bool {
 	return s != nil && (s.Regions != nil || s.GroupWorldSize != 0 && s.GroupWorldSize != 1)
 }
 
-// Ranks is how many workers are a replica group, also for a nil section.
+// Ranks is the number of workers in a replica group. It accepts a nil section.
 func (s *Spec) Ranks() int {
 	if s == nil {
 		return 1
@@ -19,11 +19,11 @@ func (s *Spec) Ranks() int {
 	return max(s.GroupWorldSize, 1)
 }
 
-// Shard is what a rank has of so many parameters.
+// Shard is the number of parameters of a rank.
 func (s *Spec) Shard(of int) int { return of / s.Ranks() }
 
-// Rule says who reduces with whom, of a section that is Apart: workers, each in a
-// group of the links or, with an empty name, in none.
+// Rule is the grouping of a section that is Apart. groups has each worker's
+// group of links, empty for none.
 func (s *Spec) Rule(workers []policy.ID, groups []string) *policy.Grouping {
 	if n := s.Ranks(); n > 1 {
 		return policy.NewReplicaGroups(workers, n)
@@ -31,11 +31,11 @@ func (s *Spec) Rule(workers []policy.ID, groups []string) *policy.Grouping {
 	return s.Regions.Rule(workers, groups)
 }
 
-// Size is what there is of a run: outer steps, parameters, and after how many outer
-// steps each an upload, or 0.
+// Size is the size of a run: outer steps, parameters, and the number of outer
+// steps between uploads, or 0.
 type Size struct{ Rounds, Parameters, Uploads int }
 
-// ValidateApart looks at regions and replica groups. Errors are as Validate has them.
+// ValidateApart checks regions and replica groups. Errors are as in Validate.
 func (s *Spec) ValidateApart(workers []policy.ID, groups []string, run Size) error {
 	n := s.GroupWorldSize
 	if n == 0 || n == 1 {

@@ -1,6 +1,6 @@
-// Package task is the section `train` of a scenario: what the workers of a
-// run train, on what, and by which optimisers. It makes the task for whoever
-// plays the scenario, and plays none.
+// Package task is the section `train` of a scenario: the task of a run's
+// workers, its data and its optimisers. The package makes the task for the
+// scenario's player, and plays nothing itself.
 package task
 
 import (
@@ -24,7 +24,7 @@ type Spec struct {
 	// Persuasion by Jane Austen, 466,854 bytes. The last tenth is for validation, and no
 	// worker trains on it.
 	Text string `yaml:"text" json:"text,omitempty"`
-	// Corpus is what Text holds.
+	// Corpus is the content of Text.
 	Corpus []byte `yaml:"-" json:"corpus,omitempty"`
 	// For `charlm`: how workers share the text. `iid`: every worker draws from the whole
 	// text. `contiguous`: each has a part of its own, so their data differ.
@@ -44,8 +44,8 @@ type Spec struct {
 	External `yaml:",inline"`
 }
 
-// Model is the shape of CharLM's transformer, and what a step trains on. What is
-// 0 is as charlm.Defaults has it.
+// Model is the shape of CharLM's transformer, and what a step trains on. Fields
+// that are 0 have the values of charlm.Defaults.
 type Model struct {
 	// Transformer blocks.
 	Layers int `yaml:"layers" json:"layers,omitempty"`
@@ -59,8 +59,8 @@ type Model struct {
 	Batch int `yaml:"batch" json:"batch,omitempty"` // sequences
 }
 
-// Inner is CharLM's inner optimiser, AdamW. What is not given is as
-// charlm.Defaults has it.
+// Inner is CharLM's inner optimiser, AdamW. Missing fields have the values of
+// charlm.Defaults.
 type Inner struct {
 	// The learning rate.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
@@ -72,19 +72,20 @@ type Inner struct {
 
 // The tasks.
 const (
-	Quadratic = "quadratic" // a stand-in, for runs in which time alone counts
+	Quadratic = "quadratic" // a stand-in, for runs in which only time matters
 	CharLM    = "charlm"    // a language model on the bytes of a text
-	Program   = "program"   // what a program of the user's own trains
+	Program   = "program"   // a task of a user's own program
 )
 
-// Tasks lists them.
+// Tasks lists the tasks.
 var Tasks = []string{Quadratic, CharLM, Program}
 
-// Real says whether something is learnt that is worth a curve. A nil section is
-// the stand-in.
+// Real reports whether the task has a training curve worth showing. A nil
+// section is the stand-in.
 func (s *Spec) Real() bool { return s.model() || s.Foreign() }
 
-// LossUnit is the unit of a task's losses, empty where only the user's program knows.
+// LossUnit is the unit of a task's losses, empty if only the user's program
+// knows it.
 func (s *Spec) LossUnit() string {
 	if s.model() {
 		return "nats per byte"
@@ -94,7 +95,7 @@ func (s *Spec) LossUnit() string {
 
 func (s *Spec) model() bool { return s != nil && s.Task == CharLM }
 
-// config is CharLM's, with what the section leaves open filled in.
+// config is CharLM's configuration, with missing fields filled in.
 func (s *Spec) config() charlm.Config {
 	c := charlm.Defaults()
 	for to, given := range map[*int]int{
@@ -115,7 +116,7 @@ func (s *Spec) config() charlm.Config {
 	return c
 }
 
-// Parameters is the number of the model's parameters, or 0 where the scenario
+// Parameters is the number of the model's parameters. It is 0 if the scenario
 // chooses it, or a program that has not been asked.
 func (s *Spec) Parameters() int {
 	switch {
@@ -131,7 +132,7 @@ func (s *Spec) Parameters() int {
 	return c.Parameters()
 }
 
-// TokensPerStep is how many tokens an inner step trains on; 0 if none.
+// TokensPerStep is the number of tokens of an inner step; 0 if there are none.
 func (s *Spec) TokensPerStep() int {
 	switch {
 	case s.Foreign():
@@ -143,9 +144,9 @@ func (s *Spec) TokensPerStep() int {
 	return c.Batch * c.Context
 }
 
-// NewTask makes what the workers with these ids train, also for a nil section.
-// parameters are those of the stand-in, of which a rank has its part. The returned function is
-// train.Task.Trainer by id.
+// NewTask makes the task of the workers with these ids. It accepts a nil
+// section. parameters is the stand-in's number of parameters, of which a rank
+// has its part. The returned function is train.Task.Trainer by id.
 func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task, func(policy.ID) (train.Trainer, error), error) {
 	if s.Foreign() {
 		return s.ownTask()
@@ -176,7 +177,7 @@ func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task
 	}, nil
 }
 
-// Validate looks at everything but the text. The error joins *errs.FieldErrors
+// Validate checks everything except the text. The error joins *errs.FieldErrors
 // with the path of the field in the section.
 func (s *Spec) Validate() error {
 	if s.Task != "" && !slices.Contains(Tasks, s.Task) {
@@ -185,7 +186,7 @@ func (s *Spec) Validate() error {
 	return errors.Join(s.Outer.validate(errs.Fieldf), s.External.validate(s.Task, errs.Fieldf), s.validateModel())
 }
 
-// validateModel looks at the fields of a model.
+// validateModel checks the fields of a model.
 func (s *Spec) validateModel() error {
 	bad := errs.Fieldf
 	if !s.model() {

@@ -14,19 +14,19 @@ import (
 	"testbed/train/charlm"
 )
 
-// Trained is a model that was learnt. Its file is a line of JSON, and then the
+// Trained is a trained model. Its file is a line of JSON, and then the
 // parameters as little-endian float32.
 type Trained struct {
 	Config     charlm.Config `json:"config,omitzero"`
 	OuterSteps int           `json:"outer_steps"`
-	// Program is what trained it, if that was no CharLM, and Count the number of
-	// its parameters.
+	// Program is the program that trained it, if it is not a CharLM, and Count the
+	// number of its parameters.
 	Program    []string  `json:"program,omitempty"`
 	Count      int       `json:"parameters,omitempty"`
 	Parameters []float32 `json:"-"`
 }
 
-// NewTrained is what a scenario's model has come to.
+// NewTrained is a scenario's model after training.
 func (s *Spec) NewTrained(outerSteps int, parameters []float32) *Trained {
 	t := &Trained{OuterSteps: outerSteps, Parameters: parameters}
 	if s.Foreign() {

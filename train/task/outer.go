@@ -9,7 +9,8 @@ import (
 	"testbed/train"
 )
 
-// Outer is the outer optimiser, and what of the parameters a round exchanges.
+// Outer is the outer optimiser, and the part of the parameters that a round
+// exchanges.
 type Outer struct {
 	// The learning rate of outer steps.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
@@ -30,11 +31,11 @@ type Outer struct {
 	Correction string `yaml:"correction" json:"correction,omitempty"`
 }
 
-// Eager has a worker that goes on before the outer step is there add its own share
-// of the mean already.
+// Eager makes a worker that goes on before the outer step arrives add its own
+// share of the mean already.
 const Eager = "eager"
 
-// OuterOptimiser returns the outer optimiser, also that of a nil section.
+// OuterOptimiser returns the outer optimiser. It accepts a nil section.
 func (s *Spec) OuterOptimiser() train.Outer {
 	o := train.DiLoCo
 	if s == nil {
@@ -49,12 +50,12 @@ func (s *Spec) OuterOptimiser() train.Outer {
 	return o
 }
 
-// Exchange returns what rounds of so many inner steps exchange of so many
-// parameters, also for a nil section. The section is valid.
+// Exchange returns the exchange of rounds with so many inner steps and
+// parameters. It accepts a nil section. The section must be valid.
 func (s *Spec) Exchange(innerSteps, parameters int) *train.Exchange {
 	fragments, err := s.fragments(s.Shard(parameters))
 	if err != nil {
-		panic(fmt.Sprintf("learning: train.outer.fragments %v", err)) // ValidateRounds has seen it
+		panic(fmt.Sprintf("learning: train.outer.fragments %v", err)) // ValidateRounds has checked it
 	}
 	e := &train.Exchange{Fragments: fragments}
 	if s != nil {
@@ -94,9 +95,9 @@ func (o *Outer) validate(bad func(field, format string, args ...any) error) erro
 	return nil
 }
 
-// ValidateRounds looks at what depends on more than the section: how many inner
-// steps a round has, the parameters of the stand-in, and the weight of
-// contributions that come too late. Errors are as Validate has them.
+// ValidateRounds checks fields that depend on more than the section: the inner
+// steps of a round, the parameters of the stand-in, and the weight of late
+// contributions. Errors are as in Validate.
 func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float64) error {
 	bad := errs.Fieldf
 	o := &s.Outer

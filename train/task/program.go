@@ -10,7 +10,7 @@ import (
 	"testbed/train"
 )
 
-// External is what the section has of a program that trains.
+// External has the section's fields for a program that trains.
 type External struct {
 	// For `program`, which needs it: the program and its arguments, without a shell. It is
 	// looked for as a shell does, or from the folder of the scenario's file if there is a
@@ -24,17 +24,17 @@ type External struct {
 	// For `program`: tokens that an inner step trains on, for `tokens_seen` and
 	// `time_to_loss`. With 0 these are not reported.
 	Tokens int `yaml:"tokens_per_step" json:"tokens_per_step,omitempty"`
-	// Own is the task. Whoever plays the scenario sets it, because a scenario
-	// starts no program.
+	// Own is the task. The scenario's player sets it, because a scenario starts no
+	// program.
 	Own train.Task `yaml:"-" json:"-"`
-	// Made says what the program is, once it has been started.
+	// Made describes the program, once it has been started.
 	Made *record.Trainer `yaml:"-" json:"-"`
 }
 
-// DefaultTimeLimit is time enough to import a framework on a busy machine.
+// DefaultTimeLimit is enough time to import a framework on a busy machine.
 const DefaultTimeLimit = time.Minute
 
-// Foreign says whether a program of the user's own trains.
+// Foreign reports whether a user's own program trains.
 func (s *Spec) Foreign() bool { return s != nil && s.Task == Program }
 
 // Limit is how long the program may take to answer.
@@ -52,7 +52,7 @@ func (s *Spec) ownTask() (train.Task, func(policy.ID) (train.Trainer, error), er
 	return s.Own, func(id policy.ID) (train.Trainer, error) { return s.Own.Trainer(int(id)) }, nil
 }
 
-// parameters counts a task's.
+// parameters counts a task's parameters.
 func parameters(t train.Task) (n int) {
 	for _, l := range t.Layers() {
 		n += l.Len
@@ -60,7 +60,7 @@ func parameters(t train.Task) (n int) {
 	return n
 }
 
-// validate looks at the fields, for a task of that name.
+// validate checks the fields, for a task of that name.
 func (e *External) validate(task string, bad func(field, format string, args ...any) error) error {
 	if task != Program {
 		for _, f := range []struct {

@@ -2,14 +2,14 @@ package work
 
 import "math"
 
-// pareto returns the exponent of a Pareto and its minimum over the mean; 0 where
-// the steps do not vary by one.
+// pareto returns the exponent of a Pareto and its minimum over the mean; 0 if
+// the steps do not follow one.
 func (s Steps) pareto() (alpha, minimum float64) {
 	switch {
 	case s.Shape != nil:
 		alpha = *s.Shape
 	case s.kind() == Pareto && *s.Sigma > 0:
-		// Of a Pareto without a bound, sigma² = 1/(α(α−2)).
+		// For a Pareto without a bound, sigma² = 1/(α(α−2)).
 		alpha = 1 + math.Sqrt(1+1/(*s.Sigma**s.Sigma))
 	default:
 		return 0, 0

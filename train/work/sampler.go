@@ -11,7 +11,7 @@ import (
 )
 
 // Stream is a worker's own stream of randomness for a purpose, of at most 16
-// bytes. Processes cannot share the one stream that churn's model draws from.
+// bytes. Processes cannot share the single stream of churn's model.
 func Stream(seed uint64, id policy.ID, purpose string) *rand.Rand {
 	var key [32]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -26,13 +26,13 @@ type Sampler struct {
 	rng          *rand.Rand
 	steps        *Steps // nil: there is no section `work`
 	speed        *Speed
-	alpha        float64 // Pareto's exponent; 0: it does not vary
-	minimum      float64 // of Pareto, over the mean
+	alpha        float64 // Pareto's exponent; 0: no variation
+	minimum      float64 // of Pareto, divided by the mean
 }
 
-// NewSampler returns the sampler of a worker with this mean and jitter in µs. It
-// draws from rng, and only where durations vary. Without a spec they vary
-// uniformly, by the jitter; the spec has been validated.
+// NewSampler returns the sampler of a worker with this mean and jitter in µs.
+// It draws from rng, and only if durations vary. Without a spec they vary
+// uniformly, by the jitter. The spec must have been validated.
 func NewSampler(spec *Spec, seed uint64, id policy.ID, mean, jitter policy.Time, rng *rand.Rand) Sampler {
 	s := Sampler{mean: mean, jitter: jitter, rng: rng}
 	if spec == nil {
@@ -43,10 +43,10 @@ func NewSampler(spec *Spec, seed uint64, id policy.ID, mean, jitter policy.Time,
 	return s
 }
 
-// Sampler draws the durations of a worker's inner steps, also for a nil section. Each
-// process of a worker, of which the incarnation is the number, has a stream of
-// randomness of its own; shared, if it is not nil, is drawn from in its place where
-// there is no section, as churn's model does.
+// Sampler returns a sampler of the durations of a worker's inner steps. It
+// accepts a nil section. Each incarnation of a worker has a stream of
+// randomness of its own. Without a section, a non-nil shared stream takes its
+// place, as in churn's model.
 func (s *Spec) Sampler(seed uint64, id policy.ID, mean, jitter policy.Time, incarnation int, shared *rand.Rand) Sampler {
 	rng := shared
 	if rng == nil || s != nil {
@@ -60,8 +60,8 @@ func (s *Spec) Sampler(seed uint64, id policy.ID, mean, jitter policy.Time, inca
 }
 
 // Step draws the duration in µs of the inner step that begins at a scenario
-// time, where an inject has steps take factor times as long. A step under way is
-// not changed by what comes later.
+// time, while an inject makes steps take factor times as long. Later changes do
+// not affect a step under way.
 func (s *Sampler) Step(t policy.Time, factor float64) policy.Time {
 	if s.steps == nil {
 		d := s.mean
@@ -77,10 +77,10 @@ func (s *Sampler) Step(t policy.Time, factor float64) policy.Time {
 	return policy.Time(math.Round(min(max(d, 1), float64(maxTime))))
 }
 
-// ratio draws a duration over the mean. What it computes may differ in the last
-// bit between architectures; durations are rounded to whole microseconds, where
-// that shows once in some 10¹² draws. The conversions keep compilers from fusing
-// multiplications with additions, which would make more of it.
+// ratio draws a duration divided by the mean. Its last bit may differ between
+// architectures. Durations are rounded to whole microseconds, in which that
+// shows once in some 10¹² draws. The conversions keep compilers from fusing
+// multiplications with additions, which would make it show more often.
 func (s *Sampler) ratio() float64 {
 	st := s.steps
 	sigma := 0.0
@@ -114,9 +114,9 @@ func (s *Sampler) ratio() float64 {
 	return 1 + float64(sigma/widest*float64(2*s.rng.Float64()-1))
 }
 
-// Speed is by what factor the inner steps of a worker take longer, as a function
-// of scenario time: its class, times noise, heat and the time of day. It is the
-// same whoever asks, in whatever order.
+// Speed is the factor by which the inner steps of a worker take longer, as a
+// function of scenario time: its class, times noise, heat and the time of day.
+// It does not depend on the order of calls.
 type Speed struct {
 	class   float64
 	phase   float64 // of the day
@@ -124,10 +124,10 @@ type Speed struct {
 	noise   *chain
 	slow    float64 // factor of noise
 	thermal *Thermal
-	begin   policy.Time // where in the thermal cycle the worker begins
+	begin   policy.Time // place in the thermal cycle at which the worker begins
 }
 
-// NewSpeed returns the speed of a worker. A nil spec has no influence.
+// NewSpeed returns the speed of a worker. A nil spec has no effect.
 func NewSpeed(spec *Spec, seed uint64, id policy.ID) *Speed {
 	s := &Speed{class: 1}
 	if spec == nil {
@@ -155,9 +155,10 @@ func (s *Speed) At(t policy.Time) float64 {
 	return f
 }
 
-// dayParts is into how many parts a day is divided in which it counts as equally
-// busy, so that who asks often need not compute anew each time. The factor is off
-// by 2π/dayParts of the amplitude at most, two thirds of a percent.
+// dayParts is the number of parts of a day, in each of which the factor is
+// constant, so that frequent calls need not compute it again each time. The
+// factor is off by 2π/dayParts of the amplitude at most, two thirds of a
+// percent.
 const dayParts = 1000
 
 // Until returns the factor at a time, and a later time until which it holds.
@@ -192,12 +193,12 @@ func (s *Speed) Until(t policy.Time) (factor float64, until policy.Time) {
 // chain is a Markov chain of two states in time.
 type chain struct {
 	rng      *rand.Rand
-	means    [2]float64 // of the sojourns: ok, slow
+	means    [2]float64 // mean times in the states ok and slow
 	state    int        // at time 0
 	switches []policy.Time
 }
 
-// newChain begins in either state with the share of time that it has.
+// newChain begins in either state with the probability of that state.
 func newChain(n *Noise, rng *rand.Rand) *chain {
 	c := &chain{rng: rng, means: [2]float64{float64(n.MeanOK), float64(n.MeanSlow)}}
 	if float64(rng.Float64()*(c.means[0]+c.means[1])) < c.means[1] {
@@ -206,7 +207,7 @@ func newChain(n *Noise, rng *rand.Rand) *chain {
 	return c
 }
 
-// at reports whether it is slow at a time, and until when.
+// at reports whether the chain is slow at a time, and until when.
 func (c *chain) at(t policy.Time) (slow bool, until policy.Time) {
 	for n := len(c.switches); n == 0 || c.switches[n-1] <= t; n++ {
 		last := policy.Time(0)

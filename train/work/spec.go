@@ -1,10 +1,10 @@
-// Package work says how long the inner steps of a worker take: by what
-// distribution they vary, and what makes them longer for a while or for good
+// Package work determines how long the inner steps of a worker take: their
+// distribution, and everything that makes them longer for a while or for good
 // (speed classes, noisy neighbours, heat, the time of day).
 //
 // The package is pure: a worker's times follow from the section `work` of a
-// scenario, its seed, the worker's id, and the scenario times that are asked
-// for. The simulator and the real workers ask the same Sampler.
+// scenario, its seed, the worker's id, and the scenario times of the calls. The
+// simulator and the real workers use the same Sampler.
 package work
 
 import (
@@ -37,7 +37,7 @@ type Spec struct {
 // Distribution is how the durations of inner steps vary around their mean.
 type Distribution string
 
-// The distributions. Each keeps the mean where it is.
+// The distributions. Each keeps the mean.
 const (
 	// Uniform is ± inner_step_jitter, or ± √3·sigma of the mean.
 	Uniform Distribution = "uniform"
@@ -51,11 +51,11 @@ const (
 	Trace Distribution = "trace"
 )
 
-// Distributions lists them.
+// Distributions lists the distributions.
 var Distributions = []Distribution{Uniform, Normal, LogNormal, Pareto, Trace}
 
-// Steps says by what distribution the durations of inner steps vary. The mean
-// is the worker's inner_step_mean.
+// Steps is the distribution of inner steps' durations. The mean is the worker's
+// inner_step_mean.
 type Steps struct {
 	// The distribution of a step's duration. All keep its mean.
 	Distribution Distribution `yaml:"distribution" json:"distribution,omitempty"` // empty: Uniform
@@ -68,7 +68,7 @@ type Steps struct {
 	// durations in any unit, one a line (of CSV the last column). A header and lines with
 	// # are skipped.
 	File string `yaml:"file" json:"file,omitempty"`
-	// Ratios is what File holds, over its mean.
+	// Ratios is the content of File, divided by its mean.
 	Ratios []float64 `yaml:"-" json:"ratios,omitempty"`
 }
 
@@ -86,8 +86,8 @@ type Class struct {
 }
 
 // Noise is slowness that comes and goes, as neighbours on the same machine do:
-// a Markov chain of two states with exponential sojourns, for each worker by
-// itself.
+// a Markov chain of two states with exponential times in each, separately for
+// each worker.
 type Noise struct {
 	// While slow, inner steps take this many times as long.
 	SlowFactor float64 `yaml:"slow_factor" json:"slow_factor" need:"yes"`
@@ -98,11 +98,11 @@ type Noise struct {
 }
 
 // Thermal is throttling: a worker's temperature rises for the time Heat, then
-// its steps take SlowFactor as long for the time Cool. This is what the lumped
-// thermal resistance and capacitance of Skadron et al., "Temperature-aware
-// microarchitecture" (ISCA 2003), does under constant load between two
-// thresholds. Time at a barrier counts as load. Workers begin anywhere in the
-// cycle.
+// its steps take SlowFactor times as long for the time Cool. The lumped thermal
+// resistance and capacitance of Skadron et al., "Temperature-aware
+// microarchitecture" (ISCA 2003), behaves in this way under constant load
+// between two thresholds. Time at a barrier counts as load. Workers begin
+// anywhere in the cycle.
 type Thermal struct {
 	// While throttled, inner steps take this many times as long.
 	SlowFactor float64 `yaml:"slow_factor" json:"slow_factor" need:"yes"`
@@ -113,7 +113,7 @@ type Thermal struct {
 }
 
 // Diurnal is load that follows the time of day: steps take 1 +
-// Amplitude·sin(2π(t/Period + Phase)) as long.
+// Amplitude·sin(2π(t/Period + Phase)) times as long.
 type Diurnal struct {
 	// Inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long, updated a
 	// thousand times a day.
@@ -125,18 +125,18 @@ type Diurnal struct {
 	Phase float64 `yaml:"phase" json:"phase,omitempty"`
 }
 
-// Limits keep every duration inside what a scenario may have.
+// Limits keep every duration within a scenario's range.
 const (
 	maxTime   = policy.Time(1e12) // µs
 	maxFactor = 1e6
 )
 
-// paretoBound is the largest of a Pareto's values over the least: a tail
-// without an end has, below the exponent 1, no mean to keep, and above it draws
-// that no run lasts for.
+// paretoBound is the ratio of a Pareto's largest value to its least. An
+// unbounded tail has no mean for exponents up to 1. Above 1 it has draws longer
+// than any run.
 const paretoBound = 1000
 
-// Validate looks at everything but the file of a trace. The error joins
+// Validate checks everything except the file of a trace. The error joins
 // *errs.FieldErrors with the path of the field in the section.
 func (s *Spec) Validate() error {
 	problems := []error{s.Steps.validate()}
@@ -175,7 +175,7 @@ func within(field string, value, low, high float64) error {
 	return errs.Fieldf(field, "is %v; it must lie between %v and %v", number(value), number(low), number(high))
 }
 
-// number has no exponent where a whole number can be written.
+// number avoids an exponent if a whole number can be written.
 func number(x float64) any {
 	if x == math.Trunc(x) && math.Abs(x) < 1e15 {
 		return int64(x)
@@ -249,7 +249,7 @@ func (s Steps) validate() error {
 	return nil
 }
 
-// kind is the distribution, also where it is not given.
+// kind is the distribution, or the default if none is given.
 func (s Steps) kind() Distribution {
 	if s.Distribution == "" {
 		return Uniform
@@ -257,11 +257,11 @@ func (s Steps) kind() Distribution {
 	return s.Distribution
 }
 
-// TakesJitter reports whether the jitter of workers has a meaning beside the
-// section.
+// TakesJitter reports whether the jitter of workers has an effect together with
+// the section.
 func (s Steps) TakesJitter() bool { return s.kind() == Uniform && s.Sigma == nil }
 
-// String says how inner steps vary, in a few words.
+// String describes the variation of inner steps in a few words.
 func (s Steps) String() string {
 	switch {
 	case s.TakesJitter():
@@ -274,7 +274,7 @@ func (s Steps) String() string {
 	return fmt.Sprintf("%s, sigma %v", s.kind(), *s.Sigma)
 }
 
-// Describe says what the section makes of inner steps, a line for each part.
+// Describe describes the section's effect on inner steps, a line for each part.
 func (s *Spec) Describe() []string {
 	lines := []string{"steps: " + s.Steps.String()}
 	for _, c := range s.Classes {

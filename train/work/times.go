@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxDurations bounds what is read of a file of durations. Every worker is
-// given all of them.
+// maxDurations limits the number of durations read from a file. Every worker
+// receives all of them.
 const maxDurations = 100_000
 
 // TraceError is a line of a file of durations that cannot be used.
@@ -19,10 +19,11 @@ type TraceError struct {
 
 func (e *TraceError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
 
-// ParseDurations reads measured durations of inner steps and returns them over
-// their mean. Each line has one, a positive number in any unit, or several
-// columns of CSV of which the last is it. The first line may be a header; empty
-// lines and those that begin with # are skipped. Every error is a *TraceError.
+// ParseDurations reads measured durations of inner steps and returns them
+// divided by their mean. Each line has a positive number in any unit, or
+// several columns of CSV, the last of which is the duration. The first line may
+// be a header; empty lines and those that begin with # are skipped. Every error
+// is a *TraceError.
 func ParseDurations(text []byte) ([]float64, error) {
 	var all []float64
 	sum, line, first := 0.0, 0, true

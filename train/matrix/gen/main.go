@@ -11,11 +11,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// panel is how many columns a tile has, as in package matrix.
+// panel is the number of columns of a tile, as in package matrix.
 const panel = 16
 
-// lanes is an instruction set's vector width in float32 values, and how to
-// write the few steps in which the sets differ by more than that.
+// lanes is an instruction set's vector width in float32 values, with the few
+// steps in which the sets differ otherwise.
 type lanes struct {
 	name   string
 	values int
@@ -61,7 +61,7 @@ func main() {
 }
 
 // pointer loads a parameter that is an address, stride one that counts values,
-// in bytes.
+// which it converts to bytes.
 func pointer(name string) reg.Register { return Load(Param(name), GP64()) }
 
 func stride(name string) reg.GPVirtual {
@@ -96,7 +96,7 @@ func rowsOf(name, down string, n int) rows {
 	return r
 }
 
-// at addresses what is so many bytes behind the beginning of row i.
+// at is the address so many bytes after the beginning of row i.
 func (r rows) at(i, bytes int) Mem {
 	m := Mem{Base: r.bases[i/4], Disp: bytes}
 	switch i % 4 {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package client is for trainers of a user's own that are written in Go: a program
-// that testbed starts beside a worker, and that takes the worker's inner steps.
+// Package client is for users' own trainers in Go: a program that testbed
+// starts next to a worker, and that takes the worker's inner steps.
 //
 //	run, err := client.Join()
 //	…
@@ -16,7 +16,7 @@
 //	}
 //	return run.Err()
 //
-// docs/trainer.md has the whole, and the same in Python.
+// docs/trainer.md has a complete example, and the same in Python.
 package client
 
 import (
@@ -36,18 +36,18 @@ import (
 
 // Run is the run that this process trains for. It has one user at a time.
 type Run struct {
-	Worker     int // whose process this is; the same shard of the data every time
+	Worker     int // the worker that this process trains for; its shard of the data is always the same
 	Workers    int // of the run
 	Seed       uint64
 	InnerSteps int // of a round
 	OuterSteps int // of the run
 
-	// StateBytes is how long a state may become that a round leaves; it counts
-	// when Init is called. 0: as long as a state may be (wire.MaxState). What is not
-	// used costs nothing.
+	// StateBytes is the longest state that a round may leave; it must be set
+	// before Init is called. 0: as long as a state may be (wire.MaxState). Unused
+	// bytes cost nothing.
 	StateBytes int
-	// Validate, if given when Init is called, computes the validation loss of
-	// parameters, which it must not keep. It is called in a process of its own.
+	// Validate, if set before Init is called, computes the validation loss of
+	// parameters, which it must not retain. It is called in a process of its own.
 	Validate func(parameters []float32) float64
 
 	socket *os.File
@@ -56,9 +56,9 @@ type Run struct {
 	layout *wire.Layout
 	size   int
 	role   string
-	next   *wire.Message // has been received, and not yet acted on
+	next   *wire.Message // received, and not yet handled
 	warm   bool          // another run may follow in this process
-	other  *wire.Message // the welcome to that
+	other  *wire.Message // the welcome to that run
 	err    error
 }
 
@@ -89,10 +89,10 @@ func (r *Run) welcome(m wire.Message) error {
 	return nil
 }
 
-// Runs is for programs that can train for one run after another, so that a sweep need not
-// start them for each of its points. It yields a Run for each, as Join returns one; the
-// body of the loop does for each what a program does that has just started. After a run
-// that ends in an error it yields none.
+// Runs is for programs that can train for one run after another, so that a
+// sweep need not start them for each of its points. It yields a Run for each,
+// like Join's. The body of the loop begins each run as a newly started program
+// would. After a run that ends in an error it yields no more.
 func Runs() iter.Seq2[*Run, error] {
 	return func(yield func(*Run, error) bool) {
 		r, err := Join()
@@ -101,7 +101,7 @@ func Runs() iter.Seq2[*Run, error] {
 		}
 		for yield(r, err) && err == nil && r.other != nil && r.Err() == nil {
 			m := *r.other
-			if err := unix.Munmap(r.shared); err != nil { // whatever was kept of it was not to be
+			if err := unix.Munmap(r.shared); err != nil { // nothing of it may be retained
 				yield(nil, fmt.Errorf("unmapping the shared memory: %w", err))
 				return
 			}
@@ -112,7 +112,7 @@ func Runs() iter.Seq2[*Run, error] {
 }
 
 // Init offers the initial parameters. Those of the first process that is asked
-// become everyone's; all have to offer as many. It comes before Rounds.
+// are used by all; all have to offer as many. Init comes before Rounds.
 func (r *Run) Init(parameters []float32) {
 	if r.err = r.init(parameters); r.err != nil {
 		r.err = fmt.Errorf("joining the run: %w", r.err)
@@ -187,7 +187,7 @@ func (r *Run) receive() (wire.Message, error) {
 	return m, err
 }
 
-// Err returns why Rounds has ended, nil if the run is over.
+// Err returns why Rounds has ended, or nil if the run is over.
 func (r *Run) Err() error {
 	if errors.Is(r.err, io.EOF) {
 		return nil
@@ -198,15 +198,15 @@ func (r *Run) Err() error {
 // Round is one beginning of a round for this worker.
 type Round struct {
 	Number int
-	// Params are the outer parameters at first. What it is when the loop's body
-	// ends, changed or another slice, is handed over. It is shared memory at first:
-	// it must not be kept.
+	// Params are at first the outer parameters. The slice at the end of the loop's
+	// body, changed or another one, is handed over. At first it is shared memory,
+	// which must not be retained.
 	Params []float32
-	// State is what the last round left that counts, nil if none has. What is in
-	// it when the loop's body ends is kept in checkpoints.
+	// State is the state after the last kept round, nil if there is none. Its
+	// content at the end of the loop's body is kept in checkpoints.
 	State []byte
-	// Restored says that State is not what this process left last: a round was
-	// thrown away, or the run goes on after a crash.
+	// Restored reports that State is not the last one of this process: a round was
+	// discarded, or the run goes on after a crash.
 	Restored bool
 
 	run      *Run
@@ -261,8 +261,8 @@ func finite(loss float64) error {
 	return nil
 }
 
-// Steps yields the numbers of the inner steps to take, from 1 on, each when its
-// time has come. It breaks off if the worker is left out of the round.
+// Steps yields the numbers of the inner steps to take, from 1 on, each at its
+// time. It ends early if the worker is left out of the round.
 func (d *Round) Steps() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		r := d.run

@@ -1,7 +1,7 @@
-// Package wire is the protocol between a node and a trainer that is a program of
-// the user's own: small messages, one JSON object a datagram of a SOCK_SEQPACKET
-// socket, and vectors in shared memory. docs/trainer.md describes it for whoever
-// speaks it in another language.
+// Package wire is the protocol between a node and a trainer that is a program
+// of the user's own: small messages, one JSON object per datagram of a
+// SOCK_SEQPACKET socket, and vectors in shared memory. docs/trainer.md
+// describes it for other languages.
 package wire
 
 import (
@@ -13,11 +13,12 @@ import (
 	"slices"
 )
 
-// Version is that of the protocol. Both sides say theirs, and refuse another.
+// Version is the version of the protocol. Each side sends its version, and
+// refuses another.
 const Version = 1
 
-// The variables of the environment that tell a program the numbers of its
-// descriptors: of the socket, and of the memory.
+// The environment variables with the numbers of a program's descriptors: of the
+// socket, and of the memory.
 const (
 	EnvSocket = "TESTBED_SOCKET"
 	EnvMemory = "TESTBED_MEMORY"
@@ -28,9 +29,9 @@ const MaxBytes = 4096
 
 // Types of messages of the node.
 const (
-	Welcome  = "welcome"  // first: who the program is; again: in another run, the one before being over
-	Memory   = "memory"   // the answer to Join: where the vectors lie
-	Round    = "round"    // a round begins; what was before it is over
+	Welcome  = "welcome"  // first: the program's role; again: another run begins, the one before is over
+	Memory   = "memory"   // the answer to Join: the layout of the vectors
+	Round    = "round"    // a round begins; everything before is over
 	Step     = "step"     // take an inner step
 	Finish   = "finish"   // the round's steps have been taken: hand the parameters over
 	Validate = "validate" // compute the validation loss of the outer parameters
@@ -38,26 +39,27 @@ const (
 
 // Types of messages of the program.
 const (
-	Join     = "join"     // how large it is
+	Join     = "join"     // its size
 	Init     = "init"     // its initial parameters lie in Local
 	Done     = "done"     // an inner step has been taken
 	Finished = "finished" // the parameters after a round lie in Local, its state in StateOut
 	Loss     = "loss"     // the answer to Validate
 )
 
-// What a process of the program is for.
+// Roles of a process of the program.
 const (
 	RoleInit     = "init"     // it is asked for its initial parameters, and then ended
-	RoleTrain    = "train"    // it trains, beside a worker
+	RoleTrain    = "train"    // it trains for a worker
 	RoleValidate = "validate" // it computes validation losses
 )
 
-// Message is one of either side. Which fields it has follows from its type.
+// Message is a message of either side. Its type determines its fields.
 type Message struct {
 	Type    string `json:"type"`
 	Version int    `json:"version,omitempty"` // Welcome, Join
 
-	// Welcome: the worker's number, and what of the run a trainer may want to know.
+	// Welcome: the worker's number, and facts about the run that a trainer may
+	// need.
 	Role       string `json:"role,omitempty"`
 	Worker     int    `json:"worker,omitempty"`
 	Workers    int    `json:"workers,omitempty"`
@@ -65,34 +67,35 @@ type Message struct {
 	InnerSteps int    `json:"inner_steps,omitempty"`
 	Rounds     int    `json:"rounds,omitempty"`
 
-	// Join: the number of parameters, how many bytes of state it leaves at most,
-	// whether it can compute validation losses, and whether it can train for one run
-	// after another.
+	// Join: the number of parameters, the most bytes of state, whether it can
+	// compute validation losses, and whether it can train for one run after
+	// another.
 	Parameters int  `json:"parameters,omitempty"`
 	StateBytes int  `json:"state_bytes,omitempty"`
 	Validates  bool `json:"validates,omitempty"`
-	// Again says that after the run the program takes a further Welcome, and joins again.
+	// Again reports that after the run the program accepts another Welcome, and
+	// joins again.
 	Again bool `json:"again,omitempty"`
 
 	// Memory.
 	Layout *Layout `json:"layout,omitempty"`
 
-	// Round, Step, Finish, Done, Finished, Validate, Loss. Attempt tells
-	// beginnings of rounds apart, because a round may begin more than once.
+	// Round, Step, Finish, Done, Finished, Validate, Loss. Attempt distinguishes
+	// beginnings of a round, because a round may begin more than once.
 	Attempt int `json:"attempt,omitempty"`
 	Round   int `json:"round,omitempty"` // Round
 	Step    int `json:"step,omitempty"`  // Step and Done: from 1
-	// State is how many bytes lie in StateIn (Round) or StateOut (Finished).
-	// Restored says that they are not what this process left last.
+	// State is the number of bytes in StateIn (Round) or StateOut (Finished).
+	// Restored reports that they are not the last ones of this process.
 	State    int  `json:"state,omitempty"`
 	Restored bool `json:"restored,omitempty"`
 
 	Loss *float64 `json:"loss,omitempty"` // Done and Loss
 }
 
-// Layout is where what the two sides share lies in the memory, in bytes. The
-// node writes Outer and StateIn before a message that tells of them, the program
-// Local and StateOut; vectors are float32 in the machine's order of bytes.
+// Layout has the positions of shared data in the memory, in bytes. The node
+// writes Outer and StateIn before a message about them, the program Local and
+// StateOut. Vectors are float32 in the machine's byte order.
 type Layout struct {
 	Bytes    int `json:"bytes"` // of the memory
 	Outer    int `json:"outer"`
@@ -104,12 +107,12 @@ type Layout struct {
 // Limits of what a program may ask for.
 const (
 	MaxParameters = 1 << 30
-	// A state has at most so many bytes, and so many more for each parameter.
+	// A state has at most this many bytes, and this many more for each parameter.
 	maxState             = 64 << 10
 	maxStatePerParameter = 64
 )
 
-// MaxState is how many bytes a state has at most, for so many parameters.
+// MaxState is the largest size of a state in bytes, for so many parameters.
 func MaxState(parameters int) int { return maxState + maxStatePerParameter*parameters }
 
 // NewLayout returns the layout for a program that joins.
@@ -138,7 +141,7 @@ func Encode(m Message) ([]byte, error) {
 	return data, nil
 }
 
-// Decode reads a datagram. It refuses what is not of this protocol.
+// Decode reads a datagram. It refuses messages that are not of this protocol.
 func Decode(data []byte) (Message, error) {
 	var m Message
 	if len(data) > MaxBytes {
