@@ -8,7 +8,7 @@ import (
 	"testbed/record"
 )
 
-// tell gives the policy machine an event and carries out what it decides.
+// tell gives the policy machine an event and carries out its decisions.
 func (c *coordinator) tell(e policy.Event) {
 	if !c.started || c.done || c.halted {
 		return
@@ -64,7 +64,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 		}
 		c.send(a.ID, message{Type: msgFetch, Round: a.Round, OuterSteps: a.OuterSteps, Peers: donors, Agreed: a.Agreed, Whole: a.Whole})
 	case *policy.Evict:
-		if a.Rule != policy.RuleReplaced { // else its successor has its place
+		if a.Rule != policy.RuleReplaced { // otherwise its successor has its place
 			c.dismiss(a.ID, message{Type: msgEvict, Error: string(a.Rule), Rejoin: a.Rejoin})
 		}
 		c.compareStates(c.gone)
@@ -77,9 +77,10 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 	}
 }
 
-// keeper is who saves a checkpoint at the beginning of a round, or -1: where all
-// agreed on the state that it begins with, each time another one of those that took
-// part in the outer step before. Of ranks nobody has all of it.
+// keeper is the worker that saves a checkpoint at the beginning of a round, or
+// -1 for none. It saves one if all workers agreed on the state at the
+// beginning. The participants of the outer step before take turns. In replica
+// groups no rank has the whole state.
 func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 	every, step := c.cfg.CheckpointEvery, a.Round-1
 	if every == 0 || step == 0 || step%every != 0 || !c.grouping.Together(step) || a.Rule != policy.RuleNextRound {
@@ -88,13 +89,13 @@ func (c *coordinator) keeper(a *policy.StartRound) policy.ID {
 	return a.IDs[step/every%len(a.IDs)]
 }
 
-// dismiss says its last word to a worker.
+// dismiss sends a worker its last message.
 func (c *coordinator) dismiss(id policy.ID, m message) {
 	c.send(id, m)
 	r := c.workers[id]
 	r.gone = true
 	if l := r.session.current(); l != nil {
-		// Whoever is dead or cut off does not hang up itself.
+		// A worker that is dead or cut off does not hang up itself.
 		time.AfterFunc(c.patient(endPatience), func() { l.conn.CloseWithError(0, "evicted") })
 	}
 }
@@ -105,14 +106,14 @@ func (c *coordinator) send(id policy.ID, m message) {
 	}
 }
 
-// note records an event of now.
+// note records an event at the present time.
 func (c *coordinator) note(e record.Event) {
 	e.T = c.t
 	c.report(e)
 }
 
-// report numbers an event of the record, so that one is not recorded twice that
-// this coordinator and the one before both know of.
+// report numbers an event of the record. So an event that this coordinator and
+// the one before both know of is not recorded twice.
 func (c *coordinator) report(e record.Event) {
 	c.reported++
 	e.Seq = c.reported
@@ -121,8 +122,8 @@ func (c *coordinator) report(e record.Event) {
 	}
 }
 
-// compareStates records what outer steps have led to at their participants that
-// are not gone; with a nil gone, at all that have told.
+// compareStates records the states of outer steps at their participants that
+// are not gone; with a nil gone, at all that have reported.
 func (c *coordinator) compareStates(gone func(policy.ID) bool) {
 	for _, e := range c.outcomes.Compare(gone) {
 		c.note(e)

@@ -6,9 +6,9 @@ import (
 	"testbed/node/state"
 )
 
-// checkpoint saves the outer state and what is the worker's own, or with stateless
-// only that, in the background, unless that is still being done for an earlier
-// one.
+// checkpoint saves the outer state and the worker's own state, or with
+// stateless only the latter, in the background. It does nothing while an
+// earlier save is under way.
 func (w *workerDriver) checkpoint(stateless bool) {
 	if w.cfg.Save == nil || !w.saves.TryLock() {
 		return

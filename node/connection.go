@@ -16,31 +16,32 @@ import (
 	"testbed/policy"
 )
 
-// partingPatience bounds how long a worker waits for the coordinator to
-// acknowledge its last message.
+// partingPatience limits how long a worker waits for the coordinator's
+// acknowledgement of its last message.
 const partingPatience = 2 * time.Second
 
-// How a worker connects again: it soon gives an attempt up, since within one it
-// would ask ever more seldom, and waits longer before each up to longestWait.
+// How a worker connects again: it soon gives up an attempt, since within one it
+// would ask ever more rarely. It waits longer before each attempt, up to
+// longestWait.
 const (
 	shortestAttempt = 500 * time.Millisecond
 	shortestWait    = 50 * time.Millisecond
 	longestWait     = 250 * time.Millisecond
 )
 
-// connection is a worker's connection to the coordinator. When a coordinator has
-// taken the place of the one before, there is a new line to it, over which the
-// session goes on. One goroutine uses it, but for oneWayDelay.
+// connection is a worker's connection to the coordinator. When another
+// coordinator has replaced the one before, the session goes on over a new line
+// to it. One goroutine uses the connection, except for oneWayDelay.
 type connection struct {
 	cfg       *WorkerConfig
-	heartbeat func() message // is called by another goroutine
+	heartbeat func() message // called by another goroutine
 	greeting  message        // hello
 	transport *quic.Transport
 	session   session
 
-	inbox    chan message      // what the coordinator says
-	lost     chan error        // how a line has ended
-	again    chan reconnection // what has come of reopen
+	inbox    chan message      // messages from the coordinator
+	lost     chan error        // how a line ended
+	again    chan reconnection // the result of reopen
 	attempts sync.WaitGroup
 	oneWay   atomic.Int64 // half a round trip to the coordinator, in ns
 }
@@ -71,7 +72,7 @@ func addrPort(c net.PacketConn) netip.AddrPort {
 	return a
 }
 
-// open connects and begins to talk, until ctx ends.
+// open connects and begins the conversation, until ctx ends.
 func (c *connection) open(ctx context.Context) error {
 	l, err := c.connect(ctx)
 	if err != nil {
@@ -81,8 +82,8 @@ func (c *connection) open(ctx context.Context) error {
 	return nil
 }
 
-// reopen begins to connect again after a line was lost, if that may help. Its
-// outcome comes by again.
+// reopen begins to connect again after a line was lost, if that may help. The
+// result comes through again.
 func (c *connection) reopen(ctx context.Context, lost error) error {
 	if !isAbsence(lost) {
 		return fmt.Errorf("the connection to the coordinator was lost: %w", lost)
@@ -96,8 +97,8 @@ func (c *connection) reopen(ctx context.Context, lost error) error {
 	return nil
 }
 
-// connect dials the coordinator, if it is not there again and again, for as long
-// as coordinatorPatience.
+// connect dials the coordinator. If it is not there, it tries again, for as
+// long as coordinatorPatience.
 func (c *connection) connect(ctx context.Context) (*line, error) {
 	config := controlQUIC(c.cfg.Tracing, c.cfg.Scale, c.cfg.Patience)
 	if rtt := 2 * c.oneWayDelay(); rtt > 0 {
@@ -134,7 +135,8 @@ func (c *connection) dial(ctx context.Context, config *quic.Config) (*line, erro
 	return newLine(conn, stream), nil
 }
 
-// talk begins to talk over a line, with what was not acknowledged over the one before.
+// talk begins the conversation over a line, with the messages that were not
+// acknowledged over the line before.
 func (c *connection) talk(ctx context.Context, l *line) {
 	hello := c.greeting
 	c.session.attach(l, &hello, nil)
@@ -143,15 +145,15 @@ func (c *connection) talk(ctx context.Context, l *line) {
 	go c.beat(ctx, l.conn)
 }
 
-// measure takes the delay to the coordinator from what the line has seen of it.
+// measure takes the delay to the coordinator from the line's round trips.
 func (c *connection) measure() {
 	if l := c.session.current(); l != nil {
 		c.oneWay.Store(int64(l.conn.ConnectionStats().MinRTT / 2))
 	}
 }
 
-// oneWayDelay is half the shortest round trip to the coordinator, 0 before there
-// is any.
+// oneWayDelay is half the shortest round trip to the coordinator, 0 before the
+// first.
 func (c *connection) oneWayDelay() time.Duration { return time.Duration(c.oneWay.Load()) }
 
 func (c *connection) read(ctx context.Context, l *line) error {
@@ -181,7 +183,7 @@ func (c *connection) beat(ctx context.Context, conn *quic.Conn) {
 				panic(err) // plain data
 			}
 			if err := conn.SendDatagram(b); err != nil {
-				return // the reader of the connection tells
+				return // the reader of the connection reports it
 			}
 		case <-conn.Context().Done():
 			return
@@ -212,7 +214,7 @@ func (c *connection) parting() time.Duration {
 	return patient(partingPatience, c.cfg.Patience, c.cfg.Scale)
 }
 
-// hangUp says what is queued and, if the worker gives up, why.
+// hangUp sends the queued messages and, if the worker gives up, the reason.
 func (c *connection) hangUp(problem error) {
 	l := c.session.current()
 	if l == nil {
@@ -225,7 +227,7 @@ func (c *connection) hangUp(problem error) {
 	l.hangUp(c.parting())
 }
 
-// disconnect ends what open and reopen have begun, whose ctx has ended.
+// disconnect ends the goroutines of open and reopen, whose ctx has ended.
 func (c *connection) disconnect() {
 	c.attempts.Wait()
 	l := c.session.current()

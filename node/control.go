@@ -21,10 +21,11 @@ import (
 	"testbed/policy/timescale"
 )
 
-// The control protocol: one bidirectional QUIC stream per worker, opened by
-// the worker, carrying newline-delimited JSON messages both ways. Heartbeats are
-// such messages too, but datagrams (RFC 9221): on the stream one would wait for
-// every message lost before it, and after a partition say nothing of the present.
+// The control protocol: one bidirectional QUIC stream per worker, opened by the
+// worker, carrying newline-delimited JSON messages both ways. Heartbeats are
+// messages too, but in datagrams (RFC 9221): on the stream a heartbeat would
+// wait for every message lost before it, and after a partition say nothing
+// about the present.
 const (
 	controlALPN    = "testbed-control/1"
 	protocol       = 1
@@ -48,19 +49,19 @@ const (
 	msgLeave        verb = "leave"
 )
 
-// What the coordinator tells itself when a connection has ended.
+// Messages from the coordinator to itself when a connection has ended.
 const (
 	msgLost   verb = "lost"
-	msgGaveUp verb = "gave_up" // the worker has said that it gives up
-	// msgRattle is what gave_up is called in journals of earlier versions.
+	msgGaveUp verb = "gave_up" // the worker has announced that it gives up
+	// msgRattle is the name of gave_up in journals of earlier versions.
 	msgRattle verb = "rattle"
 )
 
 // Codes with which control connections are closed.
 const (
 	codeProtocol quic.ApplicationErrorCode = 1
-	// codeGaveUp closes the connection of a worker that gives up: one packet,
-	// so that nobody waits for it.
+	// codeGaveUp closes the connection of a worker that gives up: a single packet,
+	// so that nobody has to wait for it.
 	codeGaveUp quic.ApplicationErrorCode = 2
 )
 
@@ -79,53 +80,55 @@ type message struct {
 	Type     verb      `json:"type"`
 	Protocol int       `json:"protocol,omitempty"`
 	ID       policy.ID `json:"id,omitempty"`
-	// Incarnation numbers the processes of a worker, and Rejoins how often this
-	// one has asked to join again: a hello that is newer by them begins a session
-	// of its own.
+	// Incarnation numbers the processes of a worker, and Rejoins counts the
+	// requests of this one to join again. A hello with a higher number begins a
+	// session of its own.
 	Incarnation int `json:"incarnation,omitempty"`
 	Rejoins     int `json:"rejoins,omitempty"`
-	// Seq numbers the messages of one end, but hello and heartbeats; Ack is the
-	// last one that it has accepted of the other.
+	// Seq numbers the messages of one end, except hello and heartbeats. Ack is the
+	// last message that it has accepted from the other end.
 	Seq   int            `json:"seq,omitempty"`
 	Ack   int            `json:"ack,omitempty"`
 	Ring  netip.AddrPort `json:"ring,omitzero"`  // where this worker's ring listens
 	Fetch netip.AddrPort `json:"fetch,omitzero"` // where this worker serves its state
 	Round int            `json:"round,omitempty"`
 	Epoch policy.Epoch   `json:"epoch,omitempty"`
-	// OuterSteps is the version of the outer state: in start, the one to begin
-	// from; in fetch, the least one wanted; in stepped and fetched, the one held;
-	// in hello, the one restored from a checkpoint.
+	// OuterSteps is the version of the outer state: in start, the version to begin
+	// from; in fetch, the least version wanted; in stepped and fetched, the
+	// version held; in hello, the version restored from a checkpoint.
 	OuterSteps int    `json:"outer_steps,omitempty"`
 	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
 	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
-	// Agreed says of a state to be fetched, or that was, that it is what all regions
-	// last agreed on.
+	// Agreed means that a state to fetch, or a fetched one, is the last that all
+	// regions agreed on.
 	Agreed bool `json:"agreed,omitempty"`
-	// Whole has the receiver of fetch drop what it holds, and Alone says of a reduction
-	// that failed that the others can end theirs.
+	// Whole makes the receiver of fetch drop its state. Alone means, for a failed
+	// reduction, that the others can end theirs.
 	Whole bool `json:"whole,omitempty"`
 	Alone bool `json:"alone,omitempty"`
-	// Confirm has the receiver of abort answer.
+	// Confirm asks the receiver of abort for an answer.
 	Confirm bool `json:"confirm,omitempty"`
-	// Rejoin tells a worker that is evicted that it may ask to join again.
+	// Rejoin means that an evicted worker may ask to join again.
 	Rejoin bool `json:"rejoin,omitempty"`
-	// Checkpoint has the receiver of start save the state that it begins from.
+	// Checkpoint makes the receiver of start save the state that it begins from.
 	Checkpoint bool `json:"checkpoint,omitempty"`
-	// With Residual the worker saves its own part, with the state or without.
+	// With Residual the worker saves its own part, with or without the state.
 	Residual bool    `json:"residual,omitempty"`
 	Hash     string  `json:"hash,omitempty"`
 	Loss     float64 `json:"loss,omitempty"`
-	// Bytes is what a reduction sent; in a heartbeat, what came in so far.
+	// Bytes is the number of bytes that a reduction sent; in a heartbeat, the
+	// number received so far.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Peer is whom a reduction failed at or, in a heartbeat, receives from.
+	// Peer is the peer at which a reduction failed; in a heartbeat, the peer that
+	// the worker receives from.
 	Peer *policy.ID    `json:"peer,omitempty"`
 	Took time.Duration `json:"took_ns,omitempty"`
-	// Due is how many frames of the reduction a heartbeat's worker has still to receive;
-	// Peer owes most of them.
+	// Due is the number of frames of the reduction that a heartbeat's worker has
+	// still to receive. Peer owes most of them.
 	Due int64 `json:"due,omitempty"`
 	// Now is the coordinator's scenario time when it sent the message.
 	Now      policy.Time `json:"now_us,omitempty"`
-	Told     int         `json:"told,omitempty"` // events for the record by then
+	Told     int         `json:"told,omitempty"` // number of events recorded by then
 	Complete bool        `json:"complete,omitempty"`
 	Error    string      `json:"error,omitempty"`
 
@@ -167,7 +170,7 @@ func parseMessage(line []byte) (message, error) {
 }
 
 // line is the control stream of one worker. Messages are queued, so that a
-// worker that has stopped reading holds nobody up.
+// worker that has stopped reading delays nobody.
 type line struct {
 	conn   *quic.Conn
 	stream *quic.Stream
@@ -214,8 +217,8 @@ func (l *line) write() {
 	}
 }
 
-// send queues a message. A line whose queue is full is that of a worker that
-// does not listen; it notices if it ever hears a later one.
+// send queues a message. If the queue is full, the worker does not listen. It
+// notices the gap if it ever receives a later message.
 func (l *line) send(m message) {
 	select {
 	case l.out <- m:
@@ -223,7 +226,8 @@ func (l *line) send(m message) {
 	}
 }
 
-// hangUp sends what is queued and closes the stream. It may be called again.
+// hangUp sends the queued messages and closes the stream. It may be called
+// again.
 func (l *line) hangUp(patience time.Duration) {
 	l.once.Do(func() { close(l.bye) })
 	timeout := time.NewTimer(patience)
@@ -236,11 +240,11 @@ func (l *line) hangUp(patience time.Duration) {
 	}
 }
 
-// helloPatience bounds how long a handshake, and the hello after it, may take.
+// helloPatience limits the duration of a handshake, with the hello after it.
 const helloPatience = 15 * time.Second
 
 // controlQUIC: the idle timeout is far beyond every heartbeat threshold,
-// because the policy, and not the transport, decides who is dead.
+// because the policy, not the transport, decides which workers are dead.
 func controlQUIC(tracing Tracing, scale timescale.Scale, links time.Duration) *quic.Config {
 	return &quic.Config{
 		MaxIdleTimeout:       coordinatorPatience,
@@ -251,17 +255,17 @@ func controlQUIC(tracing Tracing, scale timescale.Scale, links time.Duration) *q
 	}
 }
 
-// initialPacket is that of the all-reduce: path MTU discovery would add probes to
+// initialPacket is the all-reduce's: path MTU discovery would add probes to
 // links whose traffic is being measured. Tests in virtual time lower it.
 var initialPacket uint16 = allreduce.PacketSize
 
-// coordinatorPatience bounds how long a worker does without the coordinator,
-// whether it is silent or cannot be connected to again.
+// coordinatorPatience limits how long a worker goes on without the coordinator,
+// whether that is silent or unreachable.
 const coordinatorPatience = time.Hour
 
-// resetKey lets a coordinator that takes the place of another tell the workers
-// that their connections are gone: whoever has the same credentials makes the
-// same stateless resets (RFC 9000, section 10.3).
+// resetKey lets a coordinator that replaces another tell the workers that their
+// connections are gone: processes with the same credentials make the same
+// stateless resets (RFC 9000, section 10.3).
 func resetKey(c *tls.Config) (*quic.StatelessResetKey, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(c.Certificates[0].PrivateKey)
 	if err != nil {
@@ -271,8 +275,8 @@ func resetKey(c *tls.Config) (*quic.StatelessResetKey, error) {
 	return &key, nil
 }
 
-// isAbsence says whether a connection failed because nobody was there to answer,
-// or somebody who does not know of it.
+// isAbsence reports whether a connection failed because no process answered, or
+// one that does not know of it.
 func isAbsence(err error) bool {
 	_, reset := errors.AsType[*quic.StatelessResetError](err)
 	_, handshake := errors.AsType[*quic.HandshakeTimeoutError](err)

@@ -1,6 +1,6 @@
-// Package node is what runs inside a node of the network: the worker, the
-// coordinator and the control protocol between them. It does not know which world
-// it is in and starts no process.
+// Package node has the programs inside the nodes of the network: the worker,
+// the coordinator and the control protocol between them. It does not depend on
+// the world it is in, and starts no process.
 package node
 
 import (
@@ -24,53 +24,54 @@ import (
 	"testbed/record"
 )
 
-// endPatience bounds how long the coordinator waits for the last messages of the
-// workers after the last outer step, and of one that it has evicted.
+// endPatience limits how long the coordinator waits for the last messages of
+// the workers after the last outer step, and of a worker that it has evicted.
 const endPatience = 10 * time.Second
 
-// gatherPatience is how long the coordinator waits for another of the workers
-// that start the run, after one has come, before it begins without the rest: a
-// handshake takes no longer, be it that of many at once on a slow machine.
+// gatherPatience is how long the coordinator waits for each further worker at
+// the start of a run, before it begins without the rest. A handshake takes no
+// longer, even with many at once on a slow machine.
 const gatherPatience = 10 * time.Second
 
-// CoordinatorConfig is what a coordinator needs to know.
+// CoordinatorConfig is the configuration of a coordinator.
 type CoordinatorConfig struct {
 	CoordinatorSettings
 	Links   string         // the link backend, for the record
-	Ways    ringorder.Ways // what rings are ordered by
+	Ways    ringorder.Ways // by which rings are ordered
 	Conn    net.PacketConn // where it listens; the coordinator closes it
 	TLS     *tls.Config
 	Tracing Tracing
 	Log     *slog.Logger
-	// Unreachable gives addresses to which packets of Conn could not be
-	// delivered because nobody listens there. Nil: the network never says.
+	// Unreachable delivers addresses at which no process received packets of Conn.
+	// Nil: the network never reports any.
 	Unreachable <-chan netip.AddrPort
-	// Dead gives the workers whose processes have ended before the run began:
-	// it does not wait for them. Nil: nobody says.
+	// Dead delivers workers whose processes have ended before the run began: the
+	// coordinator does not wait for them. Nil: there are none.
 	Dead <-chan policy.ID
 	// Report is called with the record of the run, from one goroutine.
 	Report func(Report)
 	// Run names the run in its journal.
 	Run string
-	// Clock is one that nobody sets, and that goes on when a coordinator takes the
-	// place of another one: all of them read the same. Nil: one of this process's own.
+	// Clock is a clock that nobody sets, and that continues when another
+	// coordinator takes over: all coordinators of a run read the same clock. Nil:
+	// this process's own.
 	Clock func() time.Duration
-	// Journal is where the coordinator writes what it learns. With the journal
-	// of one that has died, and its credentials and address, it takes its
-	// place. Nil: it cannot be replaced.
+	// Journal stores the coordinator's inputs. With the journal of a coordinator
+	// that has died, and its credentials and address, this one takes its place.
+	// Nil: it cannot be replaced.
 	Journal Journal
 	// Reported is the number of the last event that was reported before.
 	Reported int
-	// Forgets has what it takes the place of have kept no more than torchft's
-	// lighthouse does.
+	// Forgets means that the former coordinator's memory is lost, except for what
+	// torchft's lighthouse keeps.
 	Forgets bool
-	// Resume is given if the workers have died too.
+	// Resume is set if the workers have died too.
 	Resume *Resume
 }
 
 // RunCoordinator plays the coordinator of one run until the policy machine
 // finishes it, the horizon is reached, or ctx ends. It returns an error if it
-// could not do its work; a run that stayed incomplete is no error.
+// could not do its work. An incomplete run is not an error.
 func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 	machine, err := policy.NewCoordinator(cfg.Policy)
 	if err != nil {
@@ -78,7 +79,7 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 	}
 	defer func() {
 		if failed := machine.Close(); failed != nil {
-			err = failed // whatever else is wrong follows from it
+			err = failed // all other errors follow from it
 		}
 	}()
 	if cfg.Clock == nil {
@@ -95,8 +96,8 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 	}()
 	quicConfig := controlQUIC(cfg.Tracing, cfg.Scale, cfg.Patience)
 	if cfg.HeedUnreachable {
-		// Whoever is silent for a period is pinged: where nobody listens any
-		// more, the network says so.
+		// Silent workers are pinged. If no process listens any more, the network
+		// reports it.
 		quicConfig.KeepAlivePeriod = max(time.Millisecond, cfg.ClockDuration(cfg.Policy.HeartbeatPeriod))
 	} else {
 		cfg.Unreachable = nil
@@ -121,8 +122,8 @@ func RunCoordinator(ctx context.Context, cfg CoordinatorConfig) (err error) {
 	return c.run(ctx)
 }
 
-// coordinator carries out what the policy machine decides. All of it belongs to
-// one goroutine, but for the reception's.
+// coordinator carries out the decisions of the policy machine. Everything
+// belongs to one goroutine, except for the reception's part.
 type coordinator struct {
 	cfg       CoordinatorConfig
 	grouping  *policy.Grouping
@@ -134,28 +135,28 @@ type coordinator struct {
 	t     policy.Time // of the running input
 	began time.Time   // scenario time starts here, at the first join
 	timer *time.Timer // for the machine
-	// looked is when it was last seen to be there, and reads until when it judges
-	// nobody, because it was away.
+	// looked is when the coordinator last saw that it was running. Until reads it
+	// judges nobody, because it was not.
 	looked, reads time.Time
-	// gather runs since the last worker has come, before the start.
+	// gather runs since the last arrival of a worker, before the start.
 	gather *time.Timer
-	dead   map[policy.ID]bool // of those that were to start the run
-	absent []policy.ID        // likewise, when it started
+	dead   map[policy.ID]bool // workers that were to start the run
+	absent []policy.ID        // the same, as of the start
 
 	replaying      bool    // the inputs come from the journal
 	pending        []entry // decided while replaying, and not compared yet
-	failed         error   // why it cannot go on
+	failed         error   // reason why it cannot go on
 	started        bool
-	halted         bool // all nodes had died, and their workers are waited for
+	halted         bool // all nodes had died, and the coordinator waits for their workers
 	done, complete bool
 	reported       int          // events so far
-	ring           *record.Ring // the last one ordered
+	ring           *record.Ring // the last ring ordered
 }
 
 // remote is a worker that has said hello.
 type remote struct {
 	id policy.ID
-	// incarnation and rejoins are those of its hello.
+	// incarnation and rejoins are from its hello.
 	incarnation, rejoins int
 
 	session *session
@@ -166,13 +167,14 @@ type remote struct {
 	gone    bool // evicted: nothing more is expected from it
 }
 
-// patient is a real time by the machine's clock, where the links allow it.
+// patient converts a real time to the machine's clock, and extends it for slow
+// links.
 func (c *coordinator) patient(d time.Duration) time.Duration {
 	return patient(d, c.cfg.Patience, c.cfg.Scale)
 }
 
-// now is the scenario time. It stops until the run begins, and as long
-// as it waits for workers to come back.
+// now is the scenario time. It stands still until the run begins, and while it
+// waits for workers to come back.
 func (c *coordinator) now() policy.Time {
 	if !c.started || c.halted {
 		return c.t
@@ -181,7 +183,7 @@ func (c *coordinator) now() policy.Time {
 	return max(c.t, c.cfg.FirstJoin()+c.cfg.ClockTime(elapsed))
 }
 
-// realTime is when a scenario time comes.
+// realTime is the real time of a scenario time.
 func (c *coordinator) realTime(t policy.Time) time.Time {
 	return c.began.Add(c.cfg.ClockDuration(t - c.cfg.FirstJoin()))
 }
@@ -198,8 +200,8 @@ func (c *coordinator) run(ctx context.Context) error {
 	c.looked = time.Now()
 	defer c.hangUp()
 	for !c.done {
-		// What has already arrived comes before a timer: a coordinator that was
-		// held up must not call a worker late whose word lies in its inbox.
+		// Messages that have arrived come before a timer: a delayed coordinator must
+		// not call a worker late whose message is in its inbox.
 		var err error
 		select {
 		case r := <-c.reception.inbox:
@@ -253,12 +255,13 @@ func (c *coordinator) glance() time.Duration {
 	return max(c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod)/4, 5*time.Millisecond)
 }
 
-// readTime is how long what lies in a socket may take on its way to the inbox.
+// readTime is the longest time from a socket to the inbox.
 const readTime = 50 * time.Millisecond
 
-// look finds out whether the coordinator was away: stopped, frozen, or without a
-// processor. Then it reads what has come meanwhile, and hears everybody once more, before
-// it takes anybody's silence for more than its own absence.
+// look finds out whether the coordinator was not running: stopped, frozen, or
+// without a processor. Then it reads everything that has arrived, and waits for
+// a sign of life from every worker. Until then, silence is due to its own
+// absence.
 func (c *coordinator) look() {
 	now := time.Now()
 	if away := now.Sub(c.looked); away > 2*c.glance() {
@@ -268,8 +271,8 @@ func (c *coordinator) look() {
 	c.looked = now
 }
 
-// awaitFinalStates ends the run for the workers and waits, for a while, for the hashes
-// of their final states.
+// awaitFinalStates ends the run for the workers. It waits a while for the
+// hashes of their final states.
 func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
 		c.finish(id)
@@ -302,8 +305,8 @@ func (c *coordinator) finish(id policy.ID) {
 	c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 }
 
-// apart says whether a worker has yet to come back that has not heard that the
-// run is over.
+// apart reports whether a worker that does not know that the run is over has
+// still to come back.
 func (c *coordinator) apart() bool {
 	for _, r := range c.workers {
 		if !r.gone && r.session.current() == nil {
@@ -313,7 +316,8 @@ func (c *coordinator) apart() bool {
 	return false
 }
 
-// hangUp lets every worker hear the last message before the connections close.
+// hangUp gives every worker the time to receive the last message before the
+// connections close.
 func (c *coordinator) hangUp() {
 	deadline := time.Now().Add(c.patient(time.Second))
 	for _, r := range c.workers {

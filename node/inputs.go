@@ -15,7 +15,7 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// recover takes over from the coordinator whose journal this is.
+// recover takes over from the coordinator that wrote this journal.
 func (c *coordinator) recover() error {
 	if c.cfg.Journal == nil {
 		return nil
@@ -26,7 +26,7 @@ func (c *coordinator) recover() error {
 		return err
 	}
 	c.replaying = false
-	for _, d := range c.pending { // the one before died before it could write them
+	for _, d := range c.pending { // the coordinator before died before it could write them
 		if err := appendLine(c.cfg.Journal, d); err != nil {
 			return err
 		}
@@ -44,8 +44,8 @@ func (c *coordinator) recover() error {
 	return nil
 }
 
-// replay acts on an input of the journal, or compares what is decided about the last
-// one with what was.
+// replay acts on an input of the journal, or compares the decisions about the
+// last input with the recorded ones.
 func (c *coordinator) replay(e entry) error {
 	if e.What != decided && len(c.pending) == 0 {
 		c.apply(e)
@@ -76,8 +76,8 @@ func (c *coordinator) take(e entry) error {
 	return c.failed
 }
 
-// witness writes to the journal what an External policy has decided, before anybody
-// hears of it.
+// witness writes the decisions of an External policy to the journal, before
+// anybody receives them.
 func (c *coordinator) witness(actions []policy.Action) {
 	if _, is := c.cfg.Policy.Policy.(policy.External); !is || c.cfg.Journal == nil {
 		return
@@ -99,7 +99,7 @@ func (c *coordinator) witness(actions []policy.Action) {
 	}
 }
 
-// apply acts on an input. It depends on nothing but the inputs so far.
+// apply acts on an input. It depends only on the inputs so far.
 func (c *coordinator) apply(e entry) {
 	before := c.t
 	c.t = e.T
@@ -141,15 +141,15 @@ func (c *coordinator) restart(e entry) {
 	c.tell(policy.Restarted{OuterSteps: e.Resume.OuterSteps, Holders: e.Resume.Holders})
 }
 
-// expectJoin says whether a worker is still to come. One that was absent when
-// the run began may come yet, but nobody waits for it.
+// expectJoin reports whether a worker is still to come. A worker that was
+// absent when the run began may come later, but is not waited for.
 func (c *coordinator) expectJoin() bool {
 	return slices.ContainsFunc(c.cfg.Workers, func(w resolved.Worker) bool {
 		return c.workers[w.ID] == nil && !slices.Contains(c.absent, w.ID)
 	})
 }
 
-// receive takes a message in, unless it is of no concern any more.
+// receive handles a message, unless it is obsolete.
 func (c *coordinator) receive(r received) error {
 	m, w := r.msg, c.workers[r.id]
 	if m.Type == msgHello {
@@ -211,9 +211,9 @@ func (c *coordinator) handle(id policy.ID, m message) {
 	}
 }
 
-// lose gives up a worker whose connection has ended. Of one that is no member
-// any more only the name is kept: in a long run many come and go. One that is
-// back all the same, because it has not heard that it was evicted, is told so.
+// lose gives up a worker whose connection has ended. Of a former member only
+// the name is kept: in a long run many come and go. A former member that comes
+// back, because it does not know of its eviction, is told of it.
 func (c *coordinator) lose(w *remote, rule policy.Rule) {
 	c.tell(policy.Lost{ID: w.id, Rule: rule})
 	if w.gone {
@@ -221,11 +221,11 @@ func (c *coordinator) lose(w *remote, rule policy.Rule) {
 	}
 }
 
-// welcome takes a worker in that says hello: for the first time, or because
-// this coordinator has taken the place of the one it knew.
+// welcome handles a worker's hello: its first, or one because this coordinator
+// has replaced the one that it knew.
 func (c *coordinator) welcome(r received) error {
 	w := c.workers[r.id]
-	newer := 0 // than what is known
+	newer := 0 // than the known one
 	if w != nil && !c.halted {
 		newer = w.compare(r.msg)
 	}
@@ -272,14 +272,14 @@ func (c *coordinator) welcome(r received) error {
 	return c.take(entry{T: c.t, What: restarted, BeganAt: new(c.cfg.Clock() - c.cfg.ClockDuration(c.t-c.cfg.FirstJoin())), Resume: c.cfg.Resume})
 }
 
-// compare says by its sign whether a hello is of a later life of the worker than
-// the known one, of that one, or of an earlier one.
+// compare reports by its sign whether a hello is of a later life of the worker
+// than the known one, of that life, or of an earlier one.
 func (w *remote) compare(hello message) int {
 	return cmp.Or(cmp.Compare(hello.Incarnation, w.incarnation), cmp.Compare(hello.Rejoins, w.rejoins))
 }
 
-// register takes down a worker that says hello, in the place of its earlier life
-// if there was one.
+// register records a worker that says hello, in place of its earlier life if
+// there was one.
 func (c *coordinator) register(id policy.ID, hello message) *remote {
 	c.outcomes.Forget(id)
 	c.workers[id] = &remote{
@@ -294,15 +294,15 @@ func (c *coordinator) cameBack(id policy.ID) bool {
 	return w != nil && w.back
 }
 
-// gathered says whether all workers of the first hour are there.
+// gathered reports whether all workers that start the run are there.
 func (c *coordinator) gathered() bool {
 	return !slices.ContainsFunc(c.cfg.Workers, func(w resolved.Worker) bool {
 		return w.JoinAt == c.cfg.FirstJoin() && c.workers[w.ID] == nil
 	})
 }
 
-// hello registers a worker. The run starts when all workers of the first hour
-// are there; they join at the same scenario time, in order of their IDs.
+// hello registers a worker. The run starts when all workers that are to start
+// it are there. They join at the same scenario time, in order of their IDs.
 func (c *coordinator) hello(e entry) {
 	w := c.workers[e.ID]
 	if w == nil || !c.halted && w.compare(*e.Msg) > 0 {
@@ -317,7 +317,7 @@ func (c *coordinator) hello(e entry) {
 	case c.started && w.joined:
 		c.tell(policy.Heartbeat{ID: e.ID})
 		return
-	case c.done: // it comes while the last words of the others are awaited
+	case c.done: // it comes while the last messages of the others are awaited
 		c.finish(e.ID)
 		return
 	case c.started:
@@ -344,8 +344,8 @@ func (c *coordinator) timeOf(at *time.Duration) time.Time {
 	return time.Now().Add(*at - c.cfg.Clock())
 }
 
-// gatherPatience is how long to wait for the next of the workers that start the
-// run: not at all where all that are missing are dead.
+// gatherPatience is how long to wait for the next worker that starts the run.
+// It is zero if all missing ones are dead.
 func (c *coordinator) gatherPatience() time.Duration {
 	for _, w := range c.cfg.Workers {
 		if w.JoinAt == c.cfg.FirstJoin() && c.workers[w.ID] == nil && !c.dead[w.ID] {

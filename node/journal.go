@@ -12,21 +12,21 @@ import (
 	"testbed/policy"
 )
 
-// Journal keeps what a coordinator has learned, so that another one can take
-// its place: a file opened for reading and appending, in a place of the
-// coordinator's own. Every input is written before it is acted on. What the
-// coordinator decided follows from its inputs, because the policy machine is
-// deterministic, and is not written. Only what a policy decides that is asked outside
-// of this process is written: another answer to the same question is an error.
+// Journal stores the inputs of a coordinator, so that another one can take its
+// place. It is a file opened for reading and appending, which belongs to the
+// coordinator alone. Every input is written before it is acted on. The
+// coordinator's decisions are not written: they follow from its inputs, because
+// the policy machine is deterministic. Only decisions of a policy outside of
+// this process are written: another answer to the same question is an error.
 //
-// It is not synced: it is there for the death of a process, which loses
-// nothing that was written, and not for that of a machine.
+// It is not synced. It is meant for the death of a process, which loses nothing
+// that was written, not for a crash of the machine.
 type Journal interface {
 	io.ReadWriter
 	Truncate(size int64) error
 }
 
-// Resume is where a run goes on whose nodes have all died.
+// Resume describes where a run goes on whose nodes have all died.
 type Resume struct {
 	// OuterSteps is the version of the outer state in the checkpoint, and Hash
 	// its hash.
@@ -47,7 +47,7 @@ type journalHeader struct {
 
 const journalVersion = 1
 
-// cause is an input of the coordinator that is no message of a worker.
+// cause is the kind of a coordinator's input that is not a message of a worker.
 type cause string
 
 const (
@@ -58,7 +58,7 @@ const (
 	recovered   cause = "recovered" // it is back
 	halted      cause = "halted"    // all nodes had died
 	restarted   cause = "restarted" // and are back
-	decided     cause = "decided"   // no input: what an External policy made of the last one
+	decided     cause = "decided"   // not an input: the decisions of an External policy about the last one
 )
 
 // entry is one input.
@@ -69,20 +69,20 @@ type entry struct {
 	Msg  *message    `json:"msg,omitempty"`
 	// BeganAt is when the run began, by CoordinatorConfig.Clock.
 	BeganAt *time.Duration `json:"began_ns,omitempty"`
-	// Began is that by the wall clock, in journals of earlier versions. It counts for
-	// nothing: whoever reads such a journal sets a new one (restarted).
+	// Began is the same by the wall clock, in journals of earlier versions. It is
+	// ignored: readers of such a journal set a new beginning (restarted).
 	Began *time.Time `json:"began,omitempty"`
-	// Forgets is that of recovered.
+	// Forgets is set with recovered.
 	Forgets bool `json:"forgets,omitempty"`
-	// Resume is given with restarted.
+	// Resume is set with restarted.
 	Resume *Resume `json:"resume,omitempty"`
-	// Decided is given with decided: a list of record.Event.
+	// Decided is set with decided: a list of record.Event.
 	Decided json.RawMessage `json:"decided,omitempty"`
 }
 
-// replayJournal gives the entries of a journal to do, in order and until it fails, and leaves the journal
-// at its end. A last line that was not written to its end is removed: nobody
-// has acted on it. An empty journal gets its header.
+// replayJournal calls do with the entries of a journal, in order and until do
+// fails, and leaves the journal at its end. An incomplete last line is removed:
+// nobody has acted on it. An empty journal gets its header.
 func replayJournal(j Journal, header journalHeader, do func(entry) error) error {
 	wrap := func(err error) error { return fmt.Errorf("reading the coordinator's journal: %w", err) }
 	in := bufio.NewReader(j)

@@ -8,7 +8,7 @@ import (
 	"testbed/record"
 )
 
-// order is that of the ring of participants, which are in order of their ids.
+// order is the ring's order of participants, which are in order of their ids.
 func (c *coordinator) order(participants []policy.ID) []policy.ID {
 	if !c.cfg.Ways.Known() {
 		return participants

@@ -15,18 +15,18 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// received is a message, and who it came from over which line.
+// received is a message, with its sender and its line.
 type received struct {
 	id   policy.ID
 	line *line
 	msg  message
 }
 
-// reception hears the workers, each in goroutines of its own, and passes on what
-// they say in the order in which it comes.
+// reception receives the workers' messages, each worker's in goroutines of its
+// own, and passes them on in the order of their arrival.
 type reception struct {
 	workers []resolved.Worker
-	hello   time.Duration // how long a worker may take for it
+	hello   time.Duration // how long a worker may take for its hello
 	log     *slog.Logger
 	inbox   chan received
 	quit    chan struct{} // closed when the run is over
@@ -116,8 +116,8 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 	}
 }
 
-// checkHello holds a worker to the name in its certificate and the address it
-// speaks from.
+// checkHello checks a worker's hello against the name in its certificate and
+// the address it comes from.
 func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:

@@ -7,23 +7,23 @@ import (
 	"testbed/record"
 )
 
-// Report is what a node tells whoever started it. It travels beside the
-// emulated network and never over it.
+// Report is a node's report to the process that started it. Reports bypass the
+// emulated network.
 type Report struct {
-	// Ready says that the node listens on all its addresses.
+	// Ready reports that the node listens on all its addresses.
 	Ready bool `json:"ready,omitempty"`
 	// Event is for the record of the run.
 	Event *record.Event `json:"event,omitempty"`
-	// After is how many events of the coordinator come before that.
+	// After is the number of the coordinator's events that come before Event.
 	After int `json:"after,omitempty"`
-	// Lateness is how much later than due the timer of an inner step fired.
+	// Lateness is the delay of an inner step's timer.
 	Lateness *time.Duration `json:"lateness_ns,omitempty"`
-	// Round is the round of the inner step that Lateness and Behind are of, which has
-	// ended or was broken off. Behind is how much longer it took because what computes it
-	// waited for a processor.
+	// Round is the round of the inner step of Lateness and Behind, which has ended
+	// or was broken off. Behind is its additional time because its threads waited
+	// for a processor.
 	Round  int           `json:"round,omitempty"`
 	Behind time.Duration `json:"behind_ns,omitempty"`
-	// Computing is how much of an inner step's time was spent on computing, where
+	// Computing is the share of an inner step's time spent on computing, if
 	// something real is trained.
 	Computing float64 `json:"computing,omitempty"`
 	// Paused answers OpPause.
@@ -32,15 +32,15 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Command is an order of the process that started a worker. Commands travel beside
-// the emulated network.
+// Command is an order of the process that started a worker. Commands bypass the
+// emulated network.
 type Command struct {
 	Op     Op          `json:"op"`
 	At     policy.Time `json:"at_us,omitempty"`
 	Factor float64     `json:"factor,omitempty"`
-	Alone  bool        `json:"alone,omitempty"` // of a reduction that fails
-	// Heartbeats says of a pause that the process is not stopped: it hangs, but for
-	// its heartbeats.
+	Alone  bool        `json:"alone,omitempty"` // for a reduction that fails
+	// Heartbeats means, for a pause, that the process is not stopped: it hangs,
+	// except for its heartbeats.
 	Heartbeats bool `json:"heartbeats,omitempty"`
 }
 
@@ -55,7 +55,7 @@ const (
 	OpLeave   Op = "leave"   // depart in good order
 	OpFail    Op = "fail"    // give up
 	OpPreempt Op = "preempt" // depart after the round
-	// OpFailReduce has the reduction under way fail, or else the next one.
+	// OpFailReduce fails the reduction under way, or else the next one.
 	OpFailReduce Op = "fail_reduce"
 	OpPause      Op = "pause"  // about to be stopped: the inner step under way stalls
 	OpResume     Op = "resume" // no longer stopped: it goes on with the time it had left

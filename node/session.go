@@ -2,9 +2,9 @@ package node
 
 import "slices"
 
-// session is one end of the talk between a worker and the coordinator. It
-// outlives connections: messages are numbered, kept until the other end has
-// acknowledged them, and sent again over the next connection; a duplicate is
+// session is one end of the conversation between a worker and the coordinator.
+// It outlives connections. Messages are numbered, kept until the other end has
+// acknowledged them, and sent again over the next connection. A duplicate is
 // accepted once. It is not safe for concurrent use.
 type session struct {
 	line     *line     // nil while there is no connection
@@ -24,8 +24,8 @@ func (s *session) send(m message) {
 	}
 }
 
-// accept notes that a message has come; fresh is false for a duplicate, and ok
-// if one is missing before it.
+// accept notes the arrival of a message. fresh is false for a duplicate, and ok
+// is false if one is missing before it.
 func (s *session) accept(m message) (fresh, ok bool) {
 	s.acknowledged(m.Ack)
 	switch {
@@ -49,8 +49,9 @@ func (s *session) acknowledged(upTo int) {
 	s.unacked = slices.Delete(s.unacked, 0, n)
 }
 
-// attach goes on over a new line, first with a hello if that is given. What has
-// not been acknowledged is sent again, after adjust has looked at it.
+// attach goes on over a new line, first with a hello if that is given.
+// Unacknowledged messages are sent again, after adjust has been called with
+// them.
 func (s *session) attach(l *line, hello *message, adjust func(*message)) {
 	s.line = l
 	if hello != nil {

@@ -12,8 +12,8 @@ import (
 	"testbed/train/work"
 )
 
-// CoordinatorSettings are what a coordinator is told of the run: plain values, which
-// travel to its process. Times are scenario time in microseconds.
+// CoordinatorSettings are a run's settings for the coordinator: plain values,
+// which are sent to its process. Times are scenario time in microseconds.
 type CoordinatorSettings struct {
 	Scenario   string // its name, for the record
 	PolicyName string // as the user named the policy, for the record
@@ -22,18 +22,20 @@ type CoordinatorSettings struct {
 	Policy  policy.Config
 	Workers []resolved.Worker
 	Horizon policy.Time
-	// HeedUnreachable has the coordinator ping who is silent, and act on the ICMP error
-	// that nobody listens there any more.
+	// HeedUnreachable makes the coordinator ping silent workers, and act on the
+	// ICMP error that no process listens there.
 	HeedUnreachable bool
 	CheckpointEvery int // outer steps from one checkpoint to the next; 0: none
-	// Residuals says that workers keep more than the outer state that all share.
+	// Residuals reports that workers keep state of their own besides the outer
+	// state.
 	Residuals bool
-	Learns    bool // a model is trained, not the stand-in
-	// Patience is resolved.Scenario's.
+	Learns    bool // a model is trained rather than the stand-in
+	// Patience is as in resolved.Scenario.
 	Patience time.Duration
 }
 
-// patient is a real time by the machine's clock, where the links allow it.
+// patient converts a real time to the machine's clock, and extends it for slow
+// links.
 func patient(d, links time.Duration, scale timescale.Scale) time.Duration {
 	return scale.OnClock(max(d, links))
 }
@@ -48,7 +50,7 @@ func NewCoordinatorSettings(r *resolved.Scenario) CoordinatorSettings {
 	}
 }
 
-// FirstJoin is when the workers join that start the run.
+// FirstJoin is when the workers that start the run join.
 func (s *CoordinatorSettings) FirstJoin() policy.Time {
 	return resolved.FirstJoin(s.Workers)
 }
@@ -61,25 +63,25 @@ func (s *CoordinatorSettings) worker(id policy.ID) (w resolved.Worker) {
 	return w
 }
 
-// WorkerSettings are what a worker is told of the run: plain values, which travel to
-// its process. Times are scenario time in microseconds.
+// WorkerSettings are a run's settings for a worker: plain values, which are
+// sent to its process. Times are scenario time in microseconds.
 type WorkerSettings struct {
 	resolved.Worker
-	Incarnation int // of its processes, from 0
+	Incarnation int // number of the process, from 0
 	Seed        uint64
 	timescale.Scale
 	HeartbeatPeriod policy.Time
 	InnerSteps      int // of a round
 
-	// Workers are all of the run, and Groups those of the links in which they are.
+	// Workers are all workers of the run, and Groups their groups of links.
 	Workers   []policy.ID
 	Groups    []int
-	Grouping  *policy.Grouping // who reduces with whom
+	Grouping  *policy.Grouping // which workers reduce together
 	Reduction reduction.Spec
 
 	Work *work.Spec // nil: inner steps vary by Jitter alone
-	// Measured has them take as long as computing takes, times what the scenario says of
-	// them over Typical, what it says of a typical one.
+	// Measured makes inner steps take as long as computing takes, times the
+	// worker's planned duration over Typical, that of a typical worker.
 	Measured bool
 	Typical  policy.Time
 
@@ -87,7 +89,7 @@ type WorkerSettings struct {
 	Parameters      int        // length of the model's float32 vector
 	StalenessWeight float64    // of late pseudo-gradients, 0 to 1
 	CheckpointEvery int        // outer steps from one checkpoint to the next; 0: none
-	// Patience is resolved.Scenario's.
+	// Patience is as in resolved.Scenario.
 	Patience time.Duration
 }
 
@@ -102,8 +104,8 @@ func NewWorkerSettings(r *resolved.Scenario, w resolved.Worker, incarnation int)
 	}
 }
 
-// keeps reports whether the worker has something beside the outer state that all
-// share.
+// keeps reports whether the worker has state of its own besides the outer state
+// that all share.
 func (s *WorkerSettings) keeps() bool {
 	return s.Reduction.Feedback() || s.Train.Real() || !s.Train.Exchange(s.InnerSteps, s.Parameters).Plain()
 }

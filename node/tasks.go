@@ -16,14 +16,14 @@ import (
 	"testbed/train"
 )
 
-// task is what the worker does in the background: an inner step or a fetch, one at a
-// time, or a reduction.
+// background is a task of the worker in the background: an inner step or a
+// fetch, one at a time, or a reduction.
 type background struct {
 	cancel context.CancelFunc
 	result chan result
 }
 
-// end is where the result of a task comes, if there is one.
+// end is the channel of a task's result, if there is a task.
 func (t *background) end() <-chan result {
 	if t == nil {
 		return nil
@@ -31,8 +31,8 @@ func (t *background) end() <-chan result {
 	return t.result
 }
 
-// result is what a task has come to: the event for the worker's machine, and
-// what the coordinator is to know besides.
+// result is the result of a task: the event for the worker's machine, and
+// further details for the coordinator.
 type result struct {
 	event   worker.Event
 	err     error // the worker cannot go on
@@ -58,8 +58,8 @@ func stop(t **background) {
 	}
 }
 
-// apply takes an outer step with the outcome of the last reduction, and has the
-// coordinator compare the state that it leads to.
+// apply takes an outer step with the outcome of the last reduction, and reports
+// the new state to the coordinator for comparison.
 func (w *workerDriver) apply() {
 	before, _ := w.outer.Version()
 	steps := before + 1
@@ -75,7 +75,7 @@ func (w *workerDriver) apply() {
 	w.coordinator.session.send(m)
 }
 
-// merge brings the outcome of the last outer step into the local parameters.
+// merge adds the outcome of the last outer step to the local parameters.
 func (w *workerDriver) merge(a *worker.Merge) error {
 	if err := w.learner.Merge(a.OuterSteps, w.buffers.Contribution(a.OuterSteps+1), w.buffers.Ranks); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (w *workerDriver) merge(a *worker.Merge) error {
 	return nil
 }
 
-// review tells what the contribution to an outer step was like and, where it
-// falls to this worker, how well the state does, which takes a while.
+// review describes the contribution to an outer step and, if this worker is
+// responsible, the state's loss, which takes a while.
 func (w *workerDriver) review(outerSteps int) {
 	contribution, outcome, _ := w.buffers.Of(outerSteps)
 	tell := w.learner.Review(outerSteps, contribution, outcome, w.cfg.Reduction.Format, w.validates)
@@ -97,7 +97,7 @@ func (w *workerDriver) review(outerSteps int) {
 	w.initial = nil
 	w.background.Go(func() {
 		if initial != nil {
-			if loss, err := initial(); err == nil { // else the next one tells
+			if loss, err := initial(); err == nil { // otherwise the next one reports it
 				w.cfg.Report(Report{Event: &record.Event{T: w.cfg.ClockTime(time.Since(w.began)), Type: record.Validated, Node: w.cfg.ID.Node(), Loss: &loss}})
 			}
 		}
@@ -113,13 +113,13 @@ func (w *workerDriver) review(outerSteps int) {
 }
 
 // beginStep begins an inner step. It computes, and the rest of the step's time
-// passes as the scenario says. A step's time counts from the end
-// of the one before, and the first one's from the word to start, so that applying
-// the outer step and computing the pseudo-gradient lie within the time of the
-// steps, and workers that share few processors still arrive together.
+// passes as the scenario says. A step's time counts from the end of the step
+// before, and the first one's from the order to start. So applying the outer
+// step and computing the pseudo-gradient are within the time of the steps, and
+// workers that share few processors still arrive together.
 //
-// Measured computing is without the time that its threads waited for a processor, which
-// says something of the machine and nothing of the worker.
+// Measured computing excludes the time that its threads waited for a processor,
+// which depends on the machine rather than on the worker.
 func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 	begin, told := w.stepFrom, w.told
 	at := w.cfg.ClockTime(begin.Sub(w.began))
@@ -145,7 +145,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		}
 		if err != nil {
 			if late := max(w.clock.Going(begin)-duration-behind, 0); late > 0 || behind > 0 {
-				w.cfg.Report(Report{Round: a.Round, Lateness: &late, Behind: behind}) // it may have been left out for that
+				w.cfg.Report(Report{Round: a.Round, Lateness: &late, Behind: behind}) // it may have been left out because of that
 			}
 			return result{err: err}
 		}
@@ -194,7 +194,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	}
 	from := a.Ring[(rank+len(a.Ring)-1)%len(a.Ring)]
 	if op.Algorithm == allreduce.Direct {
-		from = w.cfg.ID // from everybody: no one to name
+		from = w.cfg.ID // from all: there is no single one to name
 	}
 	w.reducing.Store(&reducing{a.Epoch, from})
 	w.validates = w.grouping.Global(a.Round) && w.cfg.ID == slices.Min(a.Ring)
@@ -219,7 +219,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	})
 }
 
-// failedAt returns the worker that a reduction failed at, if that is known.
+// failedAt returns the worker at which a reduction failed, if known.
 func failedAt(err error, ring []policy.ID) *policy.ID {
 	at, ok := errors.AsType[*quicring.PeerError](err)
 	if !ok {

@@ -26,7 +26,7 @@ import (
 	"testbed/train/work"
 )
 
-// WorkerConfig is what a worker needs to know.
+// WorkerConfig is the configuration of a worker.
 type WorkerConfig struct {
 	WorkerSettings
 	Coordinator netip.AddrPort
@@ -43,23 +43,22 @@ type WorkerConfig struct {
 	Save func(write func(io.Writer) (state.Checkpoint, error)) error
 	// Restore is a checkpoint to begin from. Nil: the initial state of the run.
 	Restore io.Reader
-	// Residual is the worker's own checkpoint besides, of its residual. Nil: it
-	// has none.
+	// Residual is the worker's own checkpoint, with its residual. Nil: it has
+	// none.
 	Residual io.Reader
-	// Commands come from whoever started the worker; OpJoin is the first thing
-	// it waits for.
+	// Commands come from the process that started the worker. It waits for OpJoin
+	// first.
 	Commands <-chan Command
 	// CPUWaits is as in learner.Config.Waits.
 	CPUWaits func(threads, processes []int) cpuwait.Times
 	Tracing  Tracing
 	Log      *slog.Logger
-	// Report is called with what happens to the worker, from several
-	// goroutines.
+	// Report is called with the worker's reports, from several goroutines.
 	Report func(Report)
 }
 
-// RunWorker plays one worker until the run ends for it: finished, evicted for
-// good or left. It returns an error if it could not do its work.
+// RunWorker plays one worker until its run ends: it has finished, was evicted
+// for good, or has left. It returns an error if it could not do its work.
 func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	task, trainers, err := cfg.Train.NewTask(cfg.Seed, cfg.Workers, cfg.Parameters)
 	if err != nil {
@@ -126,10 +125,10 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	return w.run(ctx)
 }
 
-// workerDriver drives a worker's machine: it hears the coordinator and whoever
-// started the worker, and carries out what the machine decides. All of it
-// belongs to the goroutine of run, but for what is said to be shared; tasks get
-// what they need handed over.
+// workerDriver drives a worker's machine. It receives messages from the
+// coordinator and commands from the process that started the worker, and
+// carries out the machine's decisions. Fields belong to the goroutine of run
+// unless they are marked as shared. Tasks get the values that they need.
 type workerDriver struct {
 	cfg      WorkerConfig
 	exchange *train.Exchange
@@ -141,12 +140,12 @@ type workerDriver struct {
 
 	coordinator *connection
 	rejoins     bool      // it has been evicted, and joins again
-	hangs       bool      // it does nothing but give heartbeats
-	peers       []peer    // of the reduction or fetch that was last asked for
-	details     message   // what else is to be said of the end of a task
+	hangs       bool      // it does nothing except send heartbeats
+	peers       []peer    // of the last requested reduction or fetch
+	details     message   // further details for the end of a task
 	began       time.Time // estimate of the local time of scenario time 0
 	stepFrom    time.Time // when the inner step under way began
-	told        int       // as the coordinator had by the start of the round
+	told        int       // number of events that the coordinator had recorded by the start of the round
 
 	buffers *learner.Buffers
 
@@ -154,18 +153,18 @@ type workerDriver struct {
 	learner *learner.Learner // of the task that takes an inner step, if there is one
 
 	ring   *quicring.Endpoint
-	states *state.Endpoint  // shared, but for Fetch, which only tasks call
+	states *state.Endpoint  // shared, except for Fetch, which only tasks call
 	clock  *stepclock.Clock // shared: it locks itself
 
 	reducing atomic.Pointer[reducing] // shared: the reduction under way, for heartbeats and the donor
 
-	initial    func() (float64, error) // the loss of the outer state that the run begins with, if that falls to it
-	validates  bool                    // the outer states that the reduction under way, or the last one, leads to
+	initial    func() (float64, error) // loss of the initial outer state, if this worker reports it
+	validates  bool                    // the outer states of the present or last reduction
 	saves      sync.Mutex              // held while a checkpoint is saved
 	background sync.WaitGroup
 }
 
-// reducing is a running reduction, as heartbeats tell of it.
+// reducing is a running reduction, for heartbeats.
 type reducing struct {
 	epoch policy.Epoch
 	from  policy.ID // the predecessor in the ring, or this worker itself
@@ -200,8 +199,8 @@ func (w *workerDriver) run(ctx context.Context) error {
 	}
 }
 
-// takePart joins the run, and returns when it is over for the worker: for good, or
-// until it joins again.
+// takePart joins the run, and returns when it is over for the worker: for good,
+// or until it joins again.
 func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 	c := w.coordinator
 	defer c.disconnect()
@@ -262,7 +261,7 @@ func (w *workerDriver) takePart(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// heartbeat is what the worker tells once in a period, from any goroutine.
+// heartbeat is the worker's periodic message, from any goroutine.
 func (w *workerDriver) heartbeat() message {
 	m := message{Type: msgHeartbeat}
 	if r := w.reducing.Load(); r != nil {
@@ -276,7 +275,7 @@ func (w *workerDriver) heartbeat() message {
 	return m
 }
 
-// receive carries out a message of the coordinator. It returns the end, if the
+// receive carries out a message of the coordinator. It returns the end if the
 // run is over for this worker.
 func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, error) {
 	switch fresh, ok := w.coordinator.session.accept(m); {
@@ -308,8 +307,8 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 	return nil, nil
 }
 
-// tellsTime takes the time from the first message that says it: one that starts a
-// round or, for a joiner that contributes zeros before, a reduction.
+// tellsTime takes the time from the first message that has it: one that starts
+// a round or, for a joiner that contributes zeros before, a reduction.
 func (w *workerDriver) tellsTime(m message) {
 	w.coordinator.measure()
 	if w.began.IsZero() {
@@ -323,7 +322,7 @@ func (w *workerDriver) started(m message) {
 	w.stepFrom, w.told = m.received, m.Told
 }
 
-// command carries out a command of whoever started the worker.
+// command carries out a command of the process that started the worker.
 func (w *workerDriver) command(ctx context.Context, c Command) error {
 	atJoin := c.At <= w.cfg.JoinAt
 	var event worker.Event
@@ -356,7 +355,7 @@ func (w *workerDriver) command(ctx context.Context, c Command) error {
 	return err
 }
 
-// finished takes over the result of a task that came to its end by itself.
+// finished takes the result of a task that ended by itself.
 func (w *workerDriver) finished(ctx context.Context, t **background, r result) error {
 	(*t).cancel()
 	*t, w.details = nil, r.details
@@ -374,7 +373,7 @@ func (w *workerDriver) finished(ctx context.Context, t **background, r result) e
 	return err
 }
 
-// step gives the machine an event and carries out what it decides.
+// step gives the machine an event and carries out its decisions.
 func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.End, err error) {
 	for _, a := range w.machine.Step(e) {
 		switch a := a.(type) {
@@ -401,7 +400,7 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 			w.learner.Reset()
 		case *worker.End:
 			if end = a; !a.Evicted && w.validates && w.cfg.Train.Real() {
-				w.checkpoint(false) // the last one: what was learnt
+				w.checkpoint(false) // the last one: the result of the training
 			}
 		case *worker.GiveUp:
 			err = errors.Join(err, errors.New(a.Problem))
@@ -410,8 +409,7 @@ func (w *workerDriver) step(ctx context.Context, e worker.Event) (end *worker.En
 	return end, err
 }
 
-// say tells the coordinator. What else there is to tell of the end of a task is
-// in details.
+// say sends a message to the coordinator, with the details of a task's end.
 func (w *workerDriver) say(a *worker.Say) (err error) {
 	m := w.details
 	m.Error = cmp.Or(a.Problem, m.Error)
@@ -436,7 +434,7 @@ func (w *workerDriver) say(a *worker.Say) (err error) {
 	return err
 }
 
-// stop ends what is under way.
+// stop ends everything under way.
 func (w *workerDriver) stop() {
 	stop(&w.task)
 	stop(&w.reduction)

@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// goFormat writes results as go test -bench does, which benchstat reads: a line
-// for every sample.
+// goFormat writes results in the format of go test -bench, which benchstat
+// reads: a line for every sample.
 type goFormat struct {
 	w   io.Writer
 	m   Machine
@@ -26,7 +26,7 @@ func (g *goFormat) printf(format string, args ...any) {
 	}
 }
 
-// sample writes one that took so many seconds for so many bytes of values.
+// sample writes a sample that took so many seconds for so many bytes of values.
 func (g *goFormat) sample(name string, seconds, bytes float64) {
 	g.printf("Benchmark%s-%d\t1\t%.1f ns/op\t%.2f MB/s\n", name, g.m.Cores, 1e9*seconds, bytes/seconds/1e6)
 }
@@ -48,8 +48,8 @@ func WriteGoKernels(w io.Writer, m Machine, all []Kernel) error {
 	return g.err
 }
 
-// WriteGo writes the reductions, and its rivals', in the format of go test
-// -bench. Its bytes are those of the float32 vector.
+// WriteGo writes the results of the ring and its rivals in the format of go
+// test -bench. Its bytes are those of the float32 vector.
 func (r *Ring) WriteGo(w io.Writer) error {
 	g := newGoFormat(w, r.Machine)
 	samples := func(program, order string, seconds []float64) {

@@ -39,9 +39,9 @@ func (d Data) draw(r *rand.Rand) float32 {
 
 const (
 	nonzeroShare = 0.01 // of sparse values
-	// layerValues is the length of a layer, and after layerScales of them the
-	// scales come again: from 1 down to 10^-layerDecades, in steps of equal
-	// ratio, far ones side by side.
+	// layerValues is the length of a layer, and scales repeat after layerScales
+	// layers. They go from 1 down to 10^-layerDecades, in steps of equal ratio,
+	// with distant ones side by side.
 	layerValues  = 1 << 14
 	layerScales  = 64
 	layerDecades = 3
@@ -54,7 +54,7 @@ func layerScale(layer int) float32 {
 }
 
 // stretch is the number of values that are drawn from one stream, so that any
-// part of a vector can be made without what lies before it.
+// part of a vector can be made without the parts before it.
 const stretch = 4096
 
 // Fill writes values [from, from+len(dst)) of the rank's vector to dst.
@@ -68,7 +68,7 @@ func (d Data) Fill(dst []float32, seed uint64, rank, from int) {
 		for i := range dst[:n] {
 			dst[i] = d.draw(r)
 		}
-		if d == Layers { // of which a stretch is a part
+		if d == Layers { // a stretch is a part of a layer
 			scale := layerScale(from / layerValues)
 			for i := range dst[:n] {
 				dst[i] *= scale
@@ -78,9 +78,9 @@ func (d Data) Fill(dst []float32, seed uint64, rank, from int) {
 	}
 }
 
-// exactShard returns the exact mean of all ranks' vectors where the rank's
-// shard is, summed in float64. shard is what the rank answers for when the
-// error of a result is computed: together the ranks cover the vector.
+// exactShard returns the exact mean of all ranks' vectors over the rank's
+// shard, summed in float64. The shard is the part for which the rank computes
+// the error of a result: together the ranks cover the vector.
 func (s *Settings) exactShard(rank int) (exact []float64, lo int) {
 	lo, hi := allreduce.Chunk(s.Elements, s.Workers, rank)
 	exact = make([]float64, hi-lo)
@@ -101,7 +101,7 @@ func (s *Settings) exactShard(rank int) (exact []float64, lo int) {
 	return exact, lo
 }
 
-// compare sums up how far got is from exact.
+// compare sums up the difference of got from exact.
 func compare(got []float32, exact []float64) (s Squares) {
 	for i, x := range exact {
 		d := float64(got[i]) - x

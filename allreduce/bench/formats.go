@@ -8,7 +8,7 @@ import (
 	"testbed/allreduce/rivals"
 )
 
-// format is a way to encode values. The kernels of a format are what it can do.
+// format is a way to encode values. Its kernels are its operations.
 type format struct {
 	name, suffix string // of the format, and of its kernels
 	bits         int    // of a code, if it is one of package int8's
@@ -30,8 +30,7 @@ type kernel struct {
 	run       func(v *vectors, block int)
 }
 
-// formats are all that there are: the package's own, and then what is measured
-// beside them.
+// formats are all formats: the package's own first, then those for comparison.
 var formats = func() []*format {
 	all := []*format{ours("int8", "", 8), ours("int4", "_4bit", 4), ours("float32", "_float32", 32), ours("bf16", "_bf16", 16)}
 	for _, c := range rivals.All {
@@ -40,10 +39,10 @@ var formats = func() []*format {
 	return all
 }()
 
-// own is how many formats come first that are always measured.
+// own is the number of formats that are always measured; they come first.
 const own = 2
 
-// AgainstNames lists the formats that can be measured beside the package's own.
+// AgainstNames lists the formats that can be measured for comparison.
 func AgainstNames() (names []string) {
 	for _, f := range formats[own:] {
 		names = append(names, f.name)
@@ -68,11 +67,11 @@ func ours(name, suffix string, bits int) *format {
 	}
 }
 
-// routed formats go by package int8's routes; the others are plain Go.
+// routed formats have package int8's routes; the others are plain Go.
 func (f *format) routed() bool { return f.bits == 8 || f.bits == 4 }
 
-// theirs is a rival's format. Its step of a ring is to decode and add, and then
-// to encode again.
+// theirs is a rival's format. Its step of a ring decodes and adds, and then
+// encodes again.
 func theirs(c rivals.Codec) *format {
 	return &format{
 		name: c.Name, suffix: "_" + c.Name, encodedLen: c.EncodedLen,
@@ -97,18 +96,18 @@ func (f *format) do(operation string, v *vectors, block int) {
 	}
 }
 
-// Accuracy is what encoding and decoding does to values once.
+// Accuracy is the error of encoding and decoding values once.
 type Accuracy struct {
 	Data Data `json:"data"` // a distribution, or a file
 	// RelativeError is the relative L2 error, and Bias the mean of the errors
-	// divided by the root mean square of the values: of Layers the mean over the
-	// layers.
+	// divided by the root mean square of the values. For Layers each is the mean
+	// over the layers.
 	RelativeError float64 `json:"relative_error"`
 	Bias          float64 `json:"bias"`
 }
 
-// accuracyValues is the length of the vectors that errors are measured on: all
-// scales of Layers once.
+// accuracyValues is the length of the vectors for measuring errors: all scales
+// of Layers once.
 const accuracyValues = layerScales * layerValues
 
 // accuracy measures the format on values.
@@ -131,7 +130,7 @@ func (f *format) accuracy(data Data, values []float32, block int) Accuracy {
 	return a
 }
 
-// errorOf returns the relative L2 error of got, and its bias as Accuracy has it.
+// errorOf returns the relative L2 error of got, and its bias as in Accuracy.
 func errorOf(got, exact []float32) (relative, bias float64) {
 	var s Squares
 	for i, x := range exact {
@@ -146,19 +145,19 @@ func errorOf(got, exact []float32) (relative, bias float64) {
 	return s.Relative(), bias
 }
 
-// Format is a row of the table of formats: what a format costs, and how exact
-// it is.
+// Format is a row of the table of formats, with the costs and the errors of a
+// format.
 type Format struct {
 	Name          string
 	Route, Taken  string // as in Kernel
 	Bytes, Cores  int    // of each core's float32 values, and how many at once
 	BytesPerValue float64
-	// GB/s of float32 values; 0 where it was not measured.
+	// GB/s of float32 values; 0 if not measured.
 	Quantise, DequantiseAdd, RingStep float64
 	Accuracy                          []Accuracy
 }
 
-// Formats sums up kernels by format, from the rows of the smallest size, the
+// Formats summarises kernels by format, from the rows of the smallest size, the
 // fewest cores, and the last of the routes, which is the fastest.
 func Formats(all []Kernel) (rows []Format) {
 	for _, f := range formats {

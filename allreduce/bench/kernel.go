@@ -16,25 +16,25 @@ import (
 	"testbed/internal/errs"
 )
 
-// KernelOptions say which kernels to measure.
+// KernelOptions select the kernels to measure.
 type KernelOptions struct {
 	Block   int      // values per scale
 	Sizes   []Size   // of the float32 values
-	Routes  []string // of package int8; empty: all that the machine has
+	Routes  []string // of package int8; empty: all routes of the machine
 	Cores   []int    // how many at once
 	Rounds  int
-	Against []string // formats beside int8 and int4, of AgainstNames
-	Data    Data     // a distribution, or what Values are called
+	Against []string // formats besides int8 and int4, from AgainstNames
+	Data    Data     // a distribution, or the name of Values
 	Values  []float32
-	// Progress is told what happens in words; it may be nil.
+	// Progress is called with progress in words; it may be nil.
 	Progress func(string)
 }
 
 // Kernel is the result for one kernel. docs/bench.md defines every field.
 type Kernel struct {
 	Kernel string `json:"kernel"`
-	Route  string `json:"route,omitempty"` // none of the references
-	// Taken is the route that int8.Auto took, and Choice why.
+	Route  string `json:"route,omitempty"` // absent for the references
+	// Taken is the route that int8.Auto took, and Choice the reason.
 	Taken  string       `json:"taken,omitempty"`
 	Choice *int8.Choice `json:"choice,omitempty"`
 	Bytes  int          `json:"bytes"` // of float32 values, for each core
@@ -47,9 +47,9 @@ type Kernel struct {
 	Ratio     float64 `json:"ratio"`
 	ReadGBs   float64 `json:"read_gb_per_s"`
 	ReadRatio float64 `json:"read_ratio"`
-	// Scaling is GBs divided by that of one core, where one was measured.
+	// Scaling is GBs divided by that of one core, if one core was measured.
 	Scaling float64 `json:"scaling,omitempty"`
-	// Format is what values are encoded as, at BytesPerValue of Bytes; the
+	// Format is the encoding of values, with BytesPerValue of Bytes; the
 	// references have none. Accuracy is in the rows that quantise.
 	Format        string     `json:"format,omitempty"`
 	BytesPerValue float64    `json:"bytes_per_value,omitempty"`
@@ -77,7 +77,7 @@ func ParseSize(text string) (Size, error) {
 	return Size(n * unit), nil
 }
 
-// ParseSizes reads several.
+// ParseSizes reads several sizes.
 func ParseSizes(texts []string) (sizes []Size, err error) {
 	for _, text := range texts {
 		s, err := ParseSize(text)
@@ -103,31 +103,32 @@ func (s Size) String() string {
 
 const (
 	maxKernelBytes = 4 << 30
-	// batchBytes is about what is processed between two looks at the clock:
-	// far more than either the look or the common start of several cores costs.
+	// batchBytes is about the number of bytes processed between two looks at the
+	// clock: enough to make the cost of a look, and of a common start of several
+	// cores, negligible.
 	batchBytes = 64 << 20
 )
 
-// vectors are what the kernels of one core work on.
+// vectors are the data of the kernels of one core.
 type vectors struct {
 	src, dst []float32
-	in, out  []byte // encoded; in by the format in work
-	plain    []byte // without a byte that is zero
+	in, out  []byte // encoded; in, by the format at work
+	plain    []byte // without zero bytes
 }
 
-// references are what all formats' kernels are measured beside.
+// references are measured for comparison with all formats' kernels.
 var references = []kernel{
 	{"memcpy", func(v *vectors, _ int) { copy(v.dst, v.src) }},
-	// The standard library looks for a byte that is not there with the widest
-	// loads that it knows.
+	// The standard library searches for a byte that is missing with the widest
+	// loads that it has.
 	{"read", func(v *vectors, _ int) { found.Store(bytes.IndexByte(v.plain, 0) >= 0) }},
 }
 
-// found keeps the compiler from leaving the reading out.
+// found keeps the compiler from removing the read.
 var found atomic.Bool
 
-// Check says what is wrong with the options, as a *errs.FieldError, and fills in
-// what is not given.
+// Check reports what is wrong with the options, as a *errs.FieldError, and
+// fills in missing ones.
 func (o *KernelOptions) Check() error {
 	if field, problem := (allreduce.Format{Bits: 8, Block: o.Block}).Problem(); field != "" {
 		return errs.Fieldf(field, "%s", problem)
@@ -186,14 +187,14 @@ func (s *subject) name() string {
 	return s.operation + s.format.suffix
 }
 
-// Kernels measures the kernels beside copying and reading memory. They take
-// turns in every round, so that what disturbs the machine disturbs all of
-// them. It changes the route of package int8 and restores it.
+// Kernels measures the kernels, and copying and reading memory for comparison.
+// They take turns in every round, so that a disturbance of the machine affects
+// all of them. It changes the route of package int8 and restores it.
 func Kernels(o KernelOptions) ([]Kernel, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	defer func() { _ = int8.Use(int8.Auto) }() // every machine has it
+	defer func() { _ = int8.Use(int8.Auto) }() // every machine has this route
 	tell := func(format string, args ...any) {
 		if o.Progress != nil {
 			o.Progress(fmt.Sprintf(format, args...))
@@ -218,7 +219,7 @@ func Kernels(o KernelOptions) ([]Kernel, error) {
 	return results, nil
 }
 
-// formats are those that are measured.
+// formats are the measured formats.
 func (o *KernelOptions) formats() (chosen []*format) {
 	for i, f := range formats {
 		if i < own || slices.Contains(o.Against, f.name) {
@@ -228,8 +229,8 @@ func (o *KernelOptions) formats() (chosen []*format) {
 	return chosen
 }
 
-// accuracy measures how exact each format is, of every distribution and of the
-// values given. It depends on no clock and on no machine.
+// accuracy measures the errors of each format, for every distribution and for
+// the given values. It depends on no clock and on no machine.
 func (o *KernelOptions) accuracy() map[string][]Accuracy {
 	of := map[string][]Accuracy{}
 	measure := func(data Data, values []float32) {
@@ -248,7 +249,7 @@ func (o *KernelOptions) accuracy() map[string][]Accuracy {
 	return of
 }
 
-// accuracySeed makes the values that errors are measured on.
+// accuracySeed seeds the values for measuring errors.
 const accuracySeed = 1
 
 func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
@@ -257,7 +258,7 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 		sets[k] = o.newVectors(int(size)/floatBytes, k)
 	}
 	subjects := o.subjects()
-	var encoded *format // what in holds
+	var encoded *format // the format of in
 	for round := range o.Rounds + 1 {
 		for _, s := range subjects {
 			if f := s.format; f != nil && f != encoded {
@@ -283,7 +284,7 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 	return o.results(size, subjects), nil
 }
 
-// choiceFor is what int8.Auto takes for an operation.
+// choiceFor is the choice of int8.Auto for an operation.
 func choiceFor(operation string, bits int, size Size) (last *int8.Choice) {
 	for _, c := range int8.Choices() { // lengths ascend
 		if c.Operation == operation && c.Bits == bits && c.FromBytes <= int(size) {
@@ -293,7 +294,7 @@ func choiceFor(operation string, bits int, size Size) (last *int8.Choice) {
 	return last
 }
 
-// subjects are all that is measured; the references come first.
+// subjects are all subjects to measure; the references come first.
 func (o *KernelOptions) subjects() (subjects []*subject) {
 	for _, cores := range o.Cores {
 		for _, k := range references {

@@ -10,26 +10,25 @@ import (
 	"testbed/allreduce/int8"
 )
 
-// Machine is where a benchmark ran.
+// Machine is the machine of a benchmark.
 type Machine struct {
 	Processor string `json:"processor"`
 	Cores     int    `json:"cores"`
 	Kernel    string `json:"kernel"`
 	Go        string `json:"go"`
-	// Kernels says which routes of package int8 a step of the ring takes, where
-	// that matters.
+	// Kernels describes the routes of package int8 in a step of the ring, if that
+	// matters.
 	Kernels string `json:"kernels"`
 }
 
-// WithKernels is the machine with its Kernels, which may have to be measured for
-// it.
+// WithKernels is the machine with its Kernels, which it may have to measure.
 func (m Machine) WithKernels() Machine {
 	m.Kernels = int8.Rule()
 	return m
 }
 
-// ThisMachine describes this one, without its Kernels. What only Linux tells is
-// elsewhere the architecture for the processor, and an unknown kernel.
+// ThisMachine describes this machine, without its Kernels. On systems other
+// than Linux, the processor is the architecture, and the kernel is unknown.
 func ThisMachine() Machine {
 	m := Machine{Processor: runtime.GOARCH, Cores: runtime.NumCPU(), Kernel: "unknown", Go: runtime.Version()}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin keeps the calling goroutine on one processor until release is called.
-// Left to itself the kernel runs threads that start together on one processor
-// for longer than a batch takes. Where it is refused nothing happens.
+// pin keeps the calling goroutine on one processor until release is called. By
+// itself the kernel runs threads that start together on one processor for
+// longer than a batch takes. If pinning is refused, nothing happens.
 func pin(k int) (release func()) {
 	runtime.LockOSThread()
 	var allowed, one unix.CPUSet

@@ -8,26 +8,26 @@ import (
 	"testbed/shaping"
 )
 
-// Links are the links of a benchmark's network. Those of all workers are alike,
-// but for the way to another group, unless they are a scenario's.
+// Links are the links of a benchmark's network. Unless they are a scenario's,
+// those of all workers are alike, except for the way to another group.
 type Links struct {
 	Rate        shaping.Rate     `json:"rate"` // up and down, of every worker
 	Queue       shaping.Queue    `json:"queue"`
 	OneWayDelay shaping.Duration `json:"one_way_delay"`
-	// GroupDelay takes the place of OneWayDelay between groups, if there are
-	// several and it is not 0.
+	// GroupDelay replaces OneWayDelay between groups, if there are several and it
+	// is not 0.
 	GroupDelay shaping.Duration    `json:"group_one_way_delay"`
 	Jitter     shaping.Duration    `json:"jitter"`
 	Loss       shaping.Probability `json:"loss"`
-	// Backend is who carries the packets: bridge, netem or user.
+	// Backend is the link backend: bridge, netem or user.
 	Backend string `json:"backend"`
-	// Hosts are those that the nodes were on, where there were several.
+	// Hosts are the hosts of the nodes, if there are several.
 	Hosts []Host `json:"hosts,omitempty"`
-	// TCP is the congestion control of rivals that speak TCP.
+	// TCP is the congestion control of rivals that use TCP.
 	TCP string `json:"tcp,omitempty"`
-	// Scenario is the one whose links these are, if any. Then the rest but
-	// Backend, Hosts and TCP is empty, and SlowestRate is the least of its workers' rates, up
-	// and down, 0 if all are unlimited.
+	// Scenario is the scenario whose links these are, if any. Then only Backend,
+	// Hosts, TCP and SlowestRate are set besides. SlowestRate is the least of its
+	// workers' rates, up and down, 0 if all are unlimited.
 	Scenario    string       `json:"scenario,omitempty"`
 	SlowestRate shaping.Rate `json:"slowest_rate,omitzero"`
 }
@@ -38,7 +38,7 @@ type Host struct {
 	Nodes []string `json:"nodes"`
 }
 
-// boundRate is that of the slowest link.
+// boundRate is the rate of the slowest link.
 func (l *Links) boundRate() int64 {
 	if l.Scenario != "" {
 		return int64(l.SlowestRate)
@@ -47,7 +47,7 @@ func (l *Links) boundRate() int64 {
 }
 
 // SlowestRate is the least rate of the nodes' access links, up and down, 0 if
-// all are unlimited. They are nodes of the plan.
+// all are unlimited. The nodes must be in the plan.
 func SlowestRate(plan *shaping.Plan, nodes []string) (slowest shaping.Rate) {
 	for _, name := range nodes {
 		n := plan.Nodes[plan.Index(name)]
@@ -60,7 +60,7 @@ func SlowestRate(plan *shaping.Plan, nodes []string) (slowest shaping.Rate) {
 	return slowest
 }
 
-// Spec is the same as a scenario would have it, for nodes in these groups.
+// Spec converts the links to a scenario's section, for nodes in these groups.
 func (l *Links) Spec(nodes []string, groups []int) shaping.Spec {
 	spec := shaping.Spec{Default: shaping.Properties{
 		Access: shaping.Access{RateUp: &l.Rate, RateDown: &l.Rate, Queue: &l.Queue},
@@ -95,18 +95,18 @@ type Ring struct {
 	Seconds       []float64 `json:"seconds"`
 	SecondsMedian float64   `json:"seconds_median"`
 	Spread        float64   `json:"spread"`
-	// BoundSeconds and RatioToBound are absent where the rate is unlimited.
+	// BoundSeconds and RatioToBound are absent if the rate is unlimited.
 	BoundSeconds *float64 `json:"bound_seconds,omitempty"`
 	RatioToBound *float64 `json:"ratio_to_bound,omitempty"`
 	// BusyLink is the link that was farthest from its rate while packets waited,
-	// and BusyShare what it carried of it. Both are absent where no link was busy
-	// for long enough to tell.
+	// and BusyShare the share of the rate that it carried. Both are absent if no
+	// link was busy long enough.
 	BusyLink     string  `json:"busy_link,omitempty"`
 	BusyShare    float64 `json:"busy_share,omitempty"`
 	AlgorithmGBs float64 `json:"algorithm_gb_per_s"`
 	BusGBs       float64 `json:"bus_gb_per_s"`
 
-	// Ordered is absent where the order is naive.
+	// Ordered is absent if the order is naive.
 	Ordered *Ordered `json:"ordered,omitempty"`
 
 	Phases           Phases  `json:"phases"`
@@ -116,7 +116,7 @@ type Ring struct {
 	CodedShare       float64 `json:"coded_share"` // of the ranks' reductions
 	CPUSeconds       float64 `json:"cpu_seconds"`
 	RouterCPUSeconds float64 `json:"router_cpu_seconds"`
-	// MemoryBytes is absent where the kernel does not tell.
+	// MemoryBytes is absent if the kernel does not report memory.
 	MemoryBytes   *int64  `json:"memory_bytes,omitempty"`
 	MemoryRatio   float64 `json:"memory_ratio,omitempty"`
 	RelativeError float64 `json:"relative_error"`
@@ -130,15 +130,15 @@ type Ring struct {
 	Against []Rival  `json:"against,omitempty"`
 }
 
-// Ordered is an optimised order of the ring, and what it gains.
+// Ordered is an optimised order of the ring, and its gain.
 type Ordered struct {
 	Ring []int `json:"ring"` // the ranks in order
 	// LatencySeconds is the longest way of a chunk by the planned one-way
 	// delays, and NaiveLatencySeconds the same in the naive order.
 	LatencySeconds      float64 `json:"latency_seconds"`
 	NaiveLatencySeconds float64 `json:"naive_latency_seconds"`
-	// NaiveSeconds are of reductions in the naive order, in turn with the
-	// others.
+	// NaiveSeconds are the times of reductions in the naive order, which take
+	// turns with the others.
 	NaiveSeconds       []float64 `json:"naive_seconds"`
 	NaiveSecondsMedian float64   `json:"naive_seconds_median"`
 	// A gain is the naive order's time divided by this one's. The prediction is
@@ -164,7 +164,7 @@ func OrderRing(delays [][]float64) (*Ordered, error) {
 	}, nil
 }
 
-// Gained enters an optimised order and the times in the naive one.
+// Gained records an optimised order and the times in the naive one.
 func (r *Ring) Gained(o Ordered, naive []float64) {
 	bound := 0.0
 	if r.BoundSeconds != nil {
@@ -178,7 +178,7 @@ func (r *Ring) Gained(o Ordered, naive []float64) {
 	r.Ordered = &o
 }
 
-// Phases are medians over the reductions, each of the rank that ended last.
+// Phases are medians over the reductions, for the rank that ended last in each.
 type Phases struct {
 	StartSeconds         float64 `json:"start_seconds"` // from the common start to its own
 	ReduceScatterSeconds float64 `json:"reduce_scatter_seconds"`
@@ -194,7 +194,8 @@ type Rank struct {
 	BytesOnWire int64   `json:"bytes_on_wire"`
 }
 
-// Rival is another program on the same links, measured in turn.
+// Rival is another program on the same links. Its measurements take turns with
+// the ring's.
 type Rival struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"`
@@ -205,11 +206,11 @@ type Rival struct {
 	Spread        float64 `json:"spread,omitempty"`
 	CPUSeconds    float64 `json:"cpu_seconds,omitempty"`
 	Ratio         float64 `json:"ratio,omitempty"`
-	// Problem says why there are no figures.
+	// Problem explains why there are no figures.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Measured enters a rival's samples.
+// Measured records a rival's samples.
 func (r *Rival) Measured(seconds, cpu []float64, ring float64) {
 	r.Seconds, r.SecondsMedian, r.Spread = seconds, medianOrZero(seconds), Spread(seconds)
 	r.CPUSeconds = medianOrZero(cpu)
@@ -221,24 +222,24 @@ func (r *Rival) Measured(seconds, cpu []float64, ring float64) {
 // Reduced is a worker's part of a reduction as it ended. Times count from the
 // common start.
 type Reduced struct {
-	Began         time.Duration `json:"began_ns"` // by how much the worker was late
+	Began         time.Duration `json:"began_ns"` // delay of the worker's beginning
 	ReduceScatter time.Duration `json:"reduce_scatter_ns"`
 	Total         time.Duration `json:"total_ns"`
-	FrameBytes    int64         `json:"frame_bytes"` // sent, as quicring counts them
+	FrameBytes    int64         `json:"frame_bytes"` // sent, as counted by quicring
 	Coded         bool          `json:"coded"`       // codes were shortened
-	Connections   int           `json:"connections"` // that they went over
+	Connections   int           `json:"connections"` // number of connections used
 }
 
-// Checked is what is known once all workers have ended.
+// Checked is a worker's report once all workers have ended.
 type Checked struct {
 	Hash    string  `json:"hash"`    // of the whole result
 	Squares Squares `json:"squares"` // of the rank's shard
-	// Averaged is that of the mean of all results so far.
+	// Averaged is for the mean of all results so far.
 	Averaged  Squares       `json:"averaged"`
 	CPU       time.Duration `json:"cpu_ns"` // of the process, from the order to reduce on
 	WireBytes int64         `json:"wire_bytes"`
-	// Memory is by how many bytes the process was larger at its largest than
-	// with its input and output alone; negative where the kernel does not say.
+	// Memory is the peak memory of the process beyond its input and output, in
+	// bytes; negative if the kernel does not report it.
 	Memory int64 `json:"memory"`
 }
 
@@ -246,7 +247,7 @@ type Checked struct {
 type Reduction struct {
 	Reduced []Reduced
 	Checked []Checked
-	// RouterCPU is what the router took meanwhile.
+	// RouterCPU is the router's CPU time meanwhile.
 	RouterCPU time.Duration
 }
 
@@ -260,8 +261,7 @@ func (r *Reduction) last() (last Reduced) {
 	return last
 }
 
-// Seconds is how long it took, from the common start to the end of the last
-// rank.
+// Seconds is the duration from the common start to the end of the last rank.
 func (r *Reduction) Seconds() float64 { return r.last().Total.Seconds() }
 
 // NewRing computes the result from the measured reductions, of which there
@@ -323,7 +323,8 @@ func NewRing(s Settings, l Links, all []Reduction) *Ring {
 	return r
 }
 
-// judge enters what every reduction has to fulfil: the worst of them counts.
+// judge records the properties that every reduction must have: the worst of
+// them counts.
 func (r *Ring) judge(all []Reduction) {
 	memory, known := int64(0), true
 	for _, x := range all {

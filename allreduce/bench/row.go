@@ -53,7 +53,7 @@ func timeCell(seconds, spread float64) string {
 	return fmt.Sprintf("%.3g s (%.0f %%)", seconds, 100*spread)
 }
 
-// count writes a round number of values in short.
+// count writes a round number of values in short form.
 func count(n int) string {
 	if n%1_000_000 == 0 {
 		return fmt.Sprintf("%d M", n/1_000_000)

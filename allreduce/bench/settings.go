@@ -9,34 +9,34 @@ import (
 	"testbed/internal/errs"
 )
 
-// Settings say which all-reduce is measured. All workers of a benchmark have
-// the same. The network is not in them.
+// Settings determine the all-reduce to measure. All workers of a benchmark have
+// the same settings. They do not include the network.
 type Settings struct {
 	Workers   int    `json:"workers"`
 	Elements  int    `json:"elements"` // values in each worker's vector
 	Algorithm string `json:"algorithm"`
-	// Groups is the number of groups that the workers are in, by turns unless
-	// GroupOf has the group of each.
+	// Groups is the number of groups. Workers are assigned to groups in turn,
+	// unless GroupOf has the group of each.
 	Groups  int   `json:"groups"`
 	GroupOf []int `json:"group_of,omitempty"`
-	// Order is the ring's: naive, which is that of the ranks, or optimised.
+	// Order is the ring's order: naive, which is the ranks' order, or optimised.
 	Order string `json:"order"`
-	// Connections is the number of connections to each peer, 0 as many as the
-	// path asks for.
+	// Connections is the number of connections to each peer; 0 chooses by the
+	// path.
 	Connections int          `json:"connections"`
-	Block       int          `json:"block"` // of the Format, and in this order, for
-	Bits        int          `json:"bits"`  // whoever reads a result
+	Block       int          `json:"block"` // fields of the Format, in this order, for
+	Bits        int          `json:"bits"`  // readers of a result
 	Entropy     entropy.Mode `json:"entropy"`
-	// ErrorFeedback has every worker add to its vector what the reduction
-	// before lost of it.
+	// ErrorFeedback makes every worker add to its vector the quantisation error of
+	// the reduction before.
 	ErrorFeedback bool   `json:"error_feedback"`
 	Data          Data   `json:"data"`
-	Seed          uint64 `json:"seed"` // of the data, and of all that is random on the links
+	Seed          uint64 `json:"seed"` // of the data, and of all randomness on the links
 	Warmup        int    `json:"warmup"`
 	Repeat        int    `json:"repeat"`
 }
 
-// Format is that of the values on the wire.
+// Format is the format of the values on the wire.
 func (s *Settings) Format() allreduce.Format { return allreduce.Format{Bits: s.Bits, Block: s.Block} }
 
 func (s *Settings) algorithm() (allreduce.Algorithm, error) {
@@ -47,8 +47,8 @@ func (s *Settings) algorithm() (allreduce.Algorithm, error) {
 	return a, nil
 }
 
-// GroupNumbers is the group of every rank. By turns, neighbours are in different
-// groups: for a ring the worst order.
+// GroupNumbers is the group of every rank. With assignment in turn, neighbours
+// are in different groups: the worst order for a ring.
 func (s *Settings) GroupNumbers() []int {
 	if s.GroupOf != nil {
 		return s.GroupOf
@@ -60,8 +60,8 @@ func (s *Settings) GroupNumbers() []int {
 	return numbers
 }
 
-// OptimisedOrder is the other order of the ring beside allreduce.NaiveOrder: the
-// best by one-way delays.
+// OptimisedOrder is the alternative to allreduce.NaiveOrder: the best order by
+// one-way delays.
 const OptimisedOrder = "optimised"
 
 // Bounds of the settings.
@@ -71,7 +71,7 @@ const (
 	maxRepeat   = 1000
 )
 
-// Check says what is wrong with the settings, as a *errs.FieldError.
+// Check reports what is wrong with the settings, as a *errs.FieldError.
 func (s *Settings) Check() error {
 	for _, v := range []struct {
 		field              string

@@ -16,8 +16,8 @@ func medianOrZero(values []float64) float64 {
 	return stats.Median(values)
 }
 
-// Spread returns the range of values as a share of their median, or 0 where
-// that is 0.
+// Spread returns the range of values as a share of their median, or 0 if the
+// median is 0.
 func Spread(values []float64) float64 {
 	middle := medianOrZero(values)
 	if middle == 0 {
@@ -26,10 +26,10 @@ func Spread(values []float64) float64 {
 	return (slices.Max(values) - slices.Min(values)) / middle
 }
 
-// BoundSeconds is the least time that an all-reduce of elements values at 8
-// bit each takes where every worker sends and receives at rate bits per
-// second: 2 (workers-1) / workers × elements bytes. It is 0 where the rate is
-// 0, that is unlimited.
+// BoundSeconds is the least time of an all-reduce of elements values at 8 bit
+// each, if every worker sends and receives at rate bits per second: 2
+// (workers-1) / workers × elements bytes. It is 0 if the rate is 0, that is,
+// unlimited.
 func BoundSeconds(workers, elements int, rate int64) float64 {
 	if rate == 0 {
 		return 0
@@ -53,7 +53,7 @@ func Bandwidths(workers, elements int, seconds float64) (algorithm, bus float64)
 	return algorithm, algorithm * ringShare(workers)
 }
 
-// Squares are the sums that a relative error is made of.
+// Squares are the sums of squares for a relative error.
 type Squares struct {
 	Error float64 `json:"error"` // of the differences from the exact values
 	Exact float64 `json:"exact"` // of the exact values
@@ -62,8 +62,7 @@ type Squares struct {
 // Add adds the sums of another part of the vector.
 func (s *Squares) Add(o Squares) { s.Error, s.Exact = s.Error+o.Error, s.Exact+o.Exact }
 
-// Relative is the relative L2 error, and 0 where there is nothing to be
-// relative to and no error.
+// Relative is the relative L2 error, and 0 if both sums are 0.
 func (s Squares) Relative() float64 {
 	if s.Error == 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteText writes the result to be read.
+// WriteText writes the result for a person.
 func (r *Ring) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
@@ -72,7 +72,7 @@ func (r *Ring) WriteText(out io.Writer) error {
 	return nil
 }
 
-// WriteKernels writes the kernels and then the formats, to be read.
+// WriteKernels writes the kernels and then the formats, for a person.
 func WriteKernels(out io.Writer, results []Kernel) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "kernel\troute\tsize\tcores\tGB/s\tspread\t× memcpy\t× read\t× one core\t")
@@ -93,8 +93,8 @@ func WriteKernels(out io.Writer, results []Kernel) error {
 	return writeFormats(out, Formats(results))
 }
 
-// writeChoices says why the rows of route auto took theirs, once for each
-// kernel and size that there is more than one form for.
+// writeChoices explains the choices of route auto, once for each kernel and
+// size with more than one form.
 func writeChoices(out io.Writer, results []Kernel) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	head := "\nauto, as measured at its first use\nkernel\tsize\troute\tmeasured\tms\t\n"
@@ -111,7 +111,7 @@ func writeChoices(out io.Writer, results []Kernel) error {
 	return w.Flush()
 }
 
-// routeCell is a route, and the one that it took if that is another.
+// routeCell is a route and, for auto, the route that it took.
 func routeCell(route, taken string) string {
 	if taken == "" {
 		return route
@@ -119,7 +119,7 @@ func routeCell(route, taken string) string {
 	return route + ": " + taken
 }
 
-// writeFormats writes what each format costs and how exact it is.
+// writeFormats writes the costs and the errors of each format.
 func writeFormats(out io.Writer, rows []Format) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\nGB/s at %v, cores: %d; relative error (bias), %%\n", Size(rows[0].Bytes), rows[0].Cores)

@@ -15,7 +15,7 @@ import (
 // ReadVector reads a file of values: .npy, versions 1 to 3, of little-endian
 // float32 or float64 in C order and any shape; or .raw, little-endian float32
 // one after the other. Values are finite float32 numbers. An error names the
-// file, what is wrong with it, and the mend.
+// file, the problem and the fix.
 func ReadVector(name string) ([]float32, error) {
 	parse := parseRaw
 	switch filepath.Ext(name) {
@@ -39,7 +39,7 @@ func ReadVector(name string) ([]float32, error) {
 	return values, nil
 }
 
-// maxVectorBytes is the longest file that is read: 2^29 float64.
+// maxVectorBytes is the longest readable file: 2^29 float64.
 const maxVectorBytes = 4<<30 + 1<<20
 
 // The fields of a .npy file's header, which is the text of a Python dictionary.

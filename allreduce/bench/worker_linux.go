@@ -27,29 +27,29 @@ import (
 	"testbed/allreduce/quicring"
 )
 
-// WorkerConfig is what a worker of the benchmark needs to know.
+// WorkerConfig is the configuration of a worker of the benchmark.
 type WorkerConfig struct {
 	Settings Settings
 	Rank     int
 	Peers    []quicring.Peer // by rank
-	// ShortPaths is that of quicring.Config.
+	// ShortPaths is as in quicring.Config.
 	ShortPaths bool
 	Conn       net.PacketConn // the worker closes it
 	TLS        *tls.Config
 	Log        *slog.Logger
 	// Interface is the network interface whose bytes are counted.
 	Interface string
-	// Timeout bounds a reduction. Patience is that of quicring.Config.
+	// Timeout limits a reduction. Patience is as in quicring.Config.
 	Timeout, Patience time.Duration
-	// Orders say what to do next; the worker ends when they are closed.
+	// Orders are the worker's orders; it ends when they are closed.
 	Orders <-chan Order
 	Report func(Report)
 }
 
-// Order has a worker do the next thing.
+// Order is the next order to a worker.
 type Order struct {
 	// Reduce takes part in reduction Epoch, which begins at Start, on
-	// CLOCK_MONOTONIC. Without it the worker checks what it has reduced.
+	// CLOCK_MONOTONIC. Without it the worker checks its last result.
 	Reduce bool          `json:"reduce,omitempty"`
 	Epoch  uint64        `json:"epoch,omitempty"`
 	Start  time.Duration `json:"start_ns,omitempty"`
@@ -57,17 +57,17 @@ type Order struct {
 	Ring []int `json:"ring,omitempty"`
 }
 
-// Report is what a worker has done.
+// Report is a worker's report.
 type Report struct {
-	Ready   bool     `json:"ready,omitempty"`   // it can be given orders
+	Ready   bool     `json:"ready,omitempty"`   // it is ready for orders
 	Reduced *Reduced `json:"reduced,omitempty"` // the answer to Reduce
 	Checked *Checked `json:"checked,omitempty"` // the answer to an order to check
 }
 
-// RunWorker is one rank of the benchmark until its orders end.
+// RunWorker runs one rank of the benchmark until its orders end.
 func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	// Input and output count as live, so that by default as much garbage would
-	// be left lying. They hold no pointers: collecting costs next to nothing.
+	// accumulate. They hold no pointers, so collecting costs next to nothing.
 	debug.SetGCPercent(20)
 	s := &cfg.Settings
 	algorithm, err := s.algorithm()
@@ -82,8 +82,8 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 	if s.ErrorFeedback && !s.Format().Exact() {
 		w.residual = make([]float32, s.Elements)
 	}
-	// The kernel gives memory when it is written: else these would count as
-	// taken by the reductions.
+	// The kernel provides memory at the first write. Otherwise these vectors would
+	// count as memory of the reductions.
 	clear(w.sum)
 	clear(w.mean)
 	clear(w.residual)
@@ -129,7 +129,7 @@ type worker struct {
 	mean      []float32 // of them
 	results   int
 	resident  int64 // bytes, with the vectors alone
-	measured  bool  // the peak is that of the last reduction
+	measured  bool  // the peak is the last reduction's
 	cpu       time.Duration
 	wire      int64
 }
@@ -137,7 +137,7 @@ type worker struct {
 func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not done within the timeout of %v", w.Timeout))
 	defer cancel()
-	w.measured = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil // the peak starts anew (proc(5))
+	w.measured = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil // resets the peak (proc(5))
 	w.cpu, w.wire = processCPU(), sentBytes(w.Interface)
 	if err := sleepUntil(order.Start); err != nil {
 		return Reduced{}, err
@@ -160,8 +160,8 @@ func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
 	return Reduced{Began: began, ReduceScatter: began + r.ReduceScatter, Total: Monotonic() - order.Start, FrameBytes: r.BytesSent, Connections: r.Connections, Coded: r.Coded}, nil
 }
 
-// check looks at the result and then spoils it, so that the next one cannot
-// be this one.
+// check compares the result and then overwrites it, so that the next result
+// cannot be this one.
 func (w *worker) check() (Checked, error) {
 	c := Checked{CPU: processCPU() - w.cpu, WireBytes: sentBytes(w.Interface) - w.wire, Memory: -1}
 	if peak, err := statusBytes("VmHWM"); err == nil && w.measured {
@@ -186,7 +186,7 @@ func (w *worker) check() (Checked, error) {
 		}
 	}
 	w.spoil()
-	runtime.GC() // no reduction pays for the one before, or is charged its memory
+	runtime.GC() // no reduction pays for the one before, or is charged for its memory
 	return c, nil
 }
 
@@ -233,15 +233,15 @@ func statusBytes(field string) (int64, error) {
 	return kib << 10, err
 }
 
-// sentBytes is what has left an interface of this process's network
-// namespace, or 0 if there is none of that name.
+// sentBytes is the number of bytes that have left an interface of this
+// process's network namespace, or 0 if there is no such interface.
 func sentBytes(name string) int64 {
 	f, err := os.Open("/proc/self/net/dev")
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
-	const sent = 8 // behind eight fields of what was received
+	const sent = 8 // after eight fields about received traffic
 	for in := bufio.NewScanner(f); in.Scan(); {
 		device, counts, _ := strings.Cut(in.Text(), ":")
 		fields := strings.Fields(counts)

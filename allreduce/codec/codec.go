@@ -1,12 +1,13 @@
 // Package codec turns pieces of vectors into the payloads of frames and back:
 // int8 or int4 codes with a scale for each block, shortened by entropy coding
-// where that makes them shorter, or floating-point numbers.
+// if possible, or floating-point numbers.
 //
-// Codes are those of package int8. Floating-point numbers lie one after the other,
-// little-endian. A bfloat16 is rounded to the nearest, half to even, so that what
-// is beyond the largest becomes infinite. An infinity stays one, and any NaN
-// becomes the canonical one, 0x7fc00000 or 0x7fc0: unlike a block of codes, values
-// spoil nothing but themselves. Sums are of float32, as with codes.
+// Codes are those of package int8. Floating-point numbers lie one after the
+// other, little-endian. A bfloat16 is rounded to the nearest, half to even, so
+// that values beyond the largest become infinite. An infinity stays infinite,
+// and any NaN becomes the canonical one, 0x7fc00000 or 0x7fc0. Unlike in a
+// block of codes, other values are not affected. Sums are in float32, as with
+// codes.
 package codec
 
 import (
@@ -18,21 +19,22 @@ import (
 	"testbed/allreduce/int8"
 )
 
-// The kernels have no clock of their own; every program that encodes gives them
+// The kernels have no clock of their own. Every program that encodes gives them
 // one here, and they measure themselves at the first use.
 func init() {
 	start := time.Now()
 	int8.MeasureBy(func() time.Duration { return time.Since(start) })
 }
 
-// Codec turns pieces of values into codes and back. Codes lie in the Outcome;
-// what a frame carries of them is AppendFrame's and Restore's to say.
+// Codec turns pieces of values into codes and back. Codes are stored in the
+// Outcome. AppendFrame and Restore convert them to and from the payloads of
+// frames.
 type Codec struct {
 	allreduce.Format
-	// Residual gets what encoding loses of this rank's values, or is nil.
+	// Residual, unless nil, receives the quantisation error of this rank's values.
 	Residual []float32
-	// Short says that frames carry codes shortened, where that makes them
-	// shorter. Only a format of codes may have it.
+	// Short reports that frames carry shortened codes, if those are shorter. Only
+	// formats with codes may set it.
 	Short bool
 }
 
@@ -44,11 +46,11 @@ func (c *Codec) Residue(lo, hi int) []float32 {
 	return c.Residual[lo:hi]
 }
 
-// Coder is what a reader or a sender needs to shorten and restore codes. It is
-// not safe for concurrent use.
+// Coder has the memory with which a reader or a sender shortens and restores
+// codes. It is not safe for concurrent use.
 type Coder struct {
 	entropy.Coder
-	Spent   time.Duration // on that so far
+	Spent   time.Duration // time spent on that so far
 	payload []byte
 }
 
@@ -78,13 +80,13 @@ func (c *Codec) AppendFrame(dst []byte, h allreduce.Header, codes []byte, by *Co
 	return short
 }
 
-// AppendShort appends the header and a payload that came shortened.
+// AppendShort appends the header and an already shortened payload.
 func AppendShort(dst []byte, h allreduce.Header, payload []byte) []byte {
 	h.Coding, h.Payload = allreduce.Huffman, uint32(len(payload))
 	return append(allreduce.AppendHeader(dst, h), payload...)
 }
 
-// Restore writes the codes that a shortened payload carries.
+// Restore writes the codes of a shortened payload.
 func (c *Codec) Restore(codes, payload []byte, h allreduce.Header, by *Coder) error {
 	start := time.Now()
 	scales := c.ScalesLen(int(h.Count))

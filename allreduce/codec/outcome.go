@@ -7,15 +7,15 @@ import (
 	"testbed/allreduce"
 )
 
-// Outcome is the result of a reduction as it went over the wire: with codes of 8
-// bits a quarter of the size of the values. Whoever missed the reduction can decode
-// it to the very bytes that the participants hold.
+// Outcome is the encoded result of a reduction. With codes of 8 bits it is a
+// quarter of the size of the values. A worker that missed the reduction can
+// decode it to exactly the participants' bytes.
 type Outcome struct {
 	Length int    `json:"length"` // values
 	Ranks  int    `json:"ranks"`  // they are cut into as many chunks
 	Piece  int    `json:"piece"`  // values in a piece
-	Block  int    `json:"block"`  // of the Format, and in this order, for peers that
-	Bits   int    `json:"bits"`   // are told of the outcome
+	Block  int    `json:"block"`  // fields of the Format, in this order, for
+	Bits   int    `json:"bits"`   // peers that receive the outcome
 	Data   []byte `json:"-"`      // the pieces' codes, in order of the values
 }
 
@@ -29,11 +29,11 @@ func (o *Outcome) EncodedLen() int {
 	return sum
 }
 
-// Format is how the values are encoded.
+// Format is the encoding of the values.
 func (o *Outcome) Format() allreduce.Format { return allreduce.Format{Bits: o.Bits, Block: o.Block} }
 
-// Check reports whether the sizes make sense, before Data is filled from a
-// peer. length is the number of values expected.
+// Check checks the sizes before Data is filled from a peer. length is the
+// number of values expected.
 func (o *Outcome) Check(length int) error {
 	err := o.Format().Check()
 	switch {
@@ -49,7 +49,7 @@ func (o *Outcome) Check(length int) error {
 	return nil
 }
 
-// Decode writes the values that every participant of the reduction got.
+// Decode writes the values that every participant of the reduction has.
 func (o *Outcome) Decode(out []float32) error {
 	if err := o.Check(len(out)); err != nil {
 		return err

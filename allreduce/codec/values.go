@@ -34,7 +34,7 @@ func (c *Codec) Quantise(dst []byte, src, residual []float32) {
 	}
 }
 
-// Lost returns what each of the values loses when they are encoded.
+// Lost returns the encoding error of each value.
 func Lost(f allreduce.Format, values []float32) []float32 {
 	lost := make([]float32, len(values))
 	c := Codec{Format: f}
@@ -58,8 +58,8 @@ func (c *Codec) Dequantise(dst []float32, src []byte) {
 	}
 }
 
-// DequantiseAdd decodes src, adds the values of add, and writes the sums, to add
-// if that is sums.
+// DequantiseAdd decodes src, adds the values of add, and writes the sums. sums
+// may be add.
 func (c *Codec) DequantiseAdd(sums []float32, src []byte, add []float32) {
 	switch c.Bits {
 	case 16:
@@ -75,8 +75,8 @@ func (c *Codec) DequantiseAdd(sums []float32, src []byte, add []float32) {
 	}
 }
 
-// AddRequantise is one step of the ring, as int8.Format has it: dst may be src,
-// and residual may be add.
+// AddRequantise is one step of the ring, as in int8.Format: dst may be src, and
+// residual may be add.
 func (c *Codec) AddRequantise(dst, src []byte, add []float32, mul float32, residual []float32) {
 	switch {
 	case c.Bits == 16 && residual == nil:
@@ -101,7 +101,8 @@ func (c *Codec) AddRequantise(dst, src []byte, add []float32, mul float32, resid
 	}
 }
 
-// lost is what value i lost when it was encoded, 0 where no number comes back.
+// lost is the encoding error of value i, 0 if the decoded value is not a
+// number.
 func (c *Codec) lost(encoded []byte, i int, value float32) float32 {
 	if c.Bits == 32 {
 		return 0
@@ -113,7 +114,7 @@ func (c *Codec) lost(encoded []byte, i int, value float32) float32 {
 	return value - back
 }
 
-// canonical are the bits of the NaN that stands for all.
+// canonical has the bits of the NaN that stands for all.
 const canonical = 0x7fc00000
 
 func float32Bits(x float32) uint32 {
@@ -123,7 +124,8 @@ func float32Bits(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-// bfloat16 rounds half to even. An infinity stays one: its lower half is 0.
+// bfloat16 rounds half to even. An infinity stays infinite: its lower half is
+// 0.
 func bfloat16(x float32) uint16 {
 	b := float32Bits(x)
 	return uint16((b + 0x7fff + b>>16&1) >> 16)

@@ -9,20 +9,20 @@ import (
 	"testbed/allreduce"
 )
 
-// Mode says when codes are shortened.
+// Mode determines when codes are shortened.
 type Mode string
 
 const (
-	Auto Mode = "auto" // while a Chooser finds that it shortens reductions
+	Auto Mode = "auto" // while a Chooser finds that this makes reductions faster
 	On   Mode = "on"
 	Off  Mode = "off"
 )
 
-// Modes are all there are.
+// Modes are all modes.
 var Modes = []Mode{Auto, On, Off}
 
-// Problem says what is wrong with the mode where values go in this format, in
-// words that follow the name of its field; empty if nothing is.
+// Problem says what is wrong with the mode for values in this format, in words
+// that follow the name of its field. It is empty if nothing is wrong.
 func (m Mode) Problem(f allreduce.Format) string {
 	switch {
 	case !slices.Contains(Modes, m):
@@ -38,37 +38,38 @@ func (m Mode) Problem(f allreduce.Format) string {
 }
 
 // Chooser decides before each reduction whether this rank's codes are
-// shortened. It goes by what reductions with and without took, because whether
-// coding pays depends on the link, on how busy the processors are, and on the
-// values, and no rank knows the first two of its peers. Its zero value is
-// ready; it is not safe for concurrent use.
+// shortened. It compares the times of reductions with and without coding. The
+// benefit depends on the link, on the load of the processors and on the values,
+// and no rank knows its peers' links and loads. Its zero value is ready; it is
+// not safe for concurrent use.
 //
-// The first reduction does not count: it dials, and its connections have to get
-// going. The next ones go without and with coding by turns, trials of each, since
-// connections may still be getting faster. Then it keeps to what was faster, and
-// looks again at the other every retryEvery reductions, by the reduction's number,
-// so that all ranks of a ring look at the same time.
+// The first reduction does not count: it dials, and its connections are still
+// slow. The next reductions alternate between no coding and coding, with trials
+// of each, since connections may still be getting faster. Then the Chooser
+// keeps to the faster way. It tries the other way again every retryEvery
+// reductions, by the reduction's number, so that all ranks of a ring try at the
+// same time.
 type Chooser struct {
 	warm bool    // the first reduction is over
 	pace [2]pace // without and with coding
-	cost float64 // of coding and decoding, ns for a value; 0 if not known
-	wait float64 // of the sender for the link, ns for a value, without coding
+	cost float64 // of coding and decoding, ns per value; 0 if unknown
+	wait float64 // of the sender for the link, ns per value, without coding
 }
 
-// pace is how fast the last reductions of one kind were.
+// pace is the speed of the last reductions of one kind.
 type pace struct {
 	known  int
-	recent [3]float64 // ns for a value
+	recent [3]float64 // ns per value
 }
 
-// trials is how often each way is tried before the first judgement.
+// trials is the number of tries of each way before the first judgement.
 const trials = 2
 
 // retryEvery reductions the slower way gets another chance.
 const retryEvery = 16
 
-// gain is what coding has to win, as a share of the time. It keeps noise from
-// deciding where there is nothing to win.
+// gain is the least gain of coding, as a share of the time. It keeps noise from
+// deciding if there is nothing to gain.
 const gain = 0.01
 
 // Choose returns whether to code in reduction number n, which counts from 0
@@ -88,20 +89,20 @@ func (c *Chooser) Choose(n int) bool {
 	return better
 }
 
-// plausible reports whether the sender waits for its link for longer than
-// coding would take. Where it does not, the link is not what takes the time.
+// plausible reports whether the sender waits longer for its link than coding
+// would take. If not, the link is not the bottleneck.
 func (c *Chooser) plausible() bool { return c.wait > c.cost }
 
-// Reduction is what a rank measured in one reduction.
+// Reduction has a rank's measurements of one reduction.
 type Reduction struct {
 	Coded  bool
 	Values int
 	Total  time.Duration
-	Wait   time.Duration // in which the sender waited for the link to take data
+	Wait   time.Duration // sender's wait for the link to accept data
 	Coding time.Duration // spent on coding and decoding
 }
 
-// Note takes the measurements of a finished reduction in.
+// Note records the measurements of a finished reduction.
 func (c *Chooser) Note(r Reduction) {
 	if r.Values == 0 {
 		return
@@ -126,8 +127,8 @@ func (p *pace) note(d float64) {
 	p.known++
 }
 
-// best is the least of the recent paces: delays that have nothing to do with
-// the choice only ever add.
+// best is the least of the recent paces: delays unrelated to the choice only
+// ever add.
 func (p *pace) best() float64 {
 	best := p.recent[0]
 	for _, d := range p.recent[1:min(p.known, len(p.recent))] {

@@ -6,37 +6,38 @@ import (
 	"slices"
 )
 
-// One scale serves a block, so that an outlier makes all other codes of its
-// block small: blocks of heavy-tailed values differ, and one table fits none of
-// them well. Stretches, as long as the usual block, are sorted by the magnitude
-// of their codes and split into classes of equal size, with a table each. That
-// makes the codes of Student's t with 3 degrees of freedom 1.5 % to 2 % shorter.
-// It pays from where the magnitudes at seven eighths and at one eighth of the
-// stretches differ 1.45-fold: those of normal values by 1.2 to 1.35, of Laplace's
-// by 1.3 to 1.6, of Student's by 2.1 to 3.5, with 8 bits in blocks of 1024 to 4096.
+// A block has a single scale, so an outlier makes all other codes of its block
+// small. Blocks of heavy-tailed values differ, and one table fits none of them
+// well. Stretches, as long as the usual block, are sorted by the magnitude of
+// their codes and split into classes of equal size, with a table each. This
+// makes the codes of Student's t with 3 degrees of freedom 1.5 % to 2 %
+// shorter. It pays if the magnitudes at seven eighths and at one eighth of the
+// stretches differ by a factor of 1.45 or more. The factor is 1.2 to 1.35 for
+// normal values, 1.3 to 1.6 for Laplace's and 2.1 to 3.5 for Student's, with 8
+// bits in blocks of 1024 to 4096.
 const (
-	// classCodes is how many codes there are at least for each of several
-	// classes: a table takes about 66 bytes, 0.2 % of that.
+	// classCodes is the least number of codes for each of several classes: a table
+	// takes about 66 bytes, 0.2 % of that.
 	classCodes = 32 << 10
-	// maxClasses is what two bits can tell apart. More gain nothing.
+	// maxClasses is the number of classes that two bits can distinguish. More gain
+	// nothing.
 	maxClasses = 4
-	// stretchCodes is how many successive codes have the same class.
+	// stretchCodes is the number of successive codes in the same class.
 	stretchCodes = 1 << 10
-	// classHeader is the length of the number that precedes a class's form.
+	// classHeader is the length of the number before a class's form.
 	classHeader = 4
 )
 
-// mapLen is how many bytes say which classes the stretches of so many codes
-// are of.
+// mapLen is the length in bytes of the classes of so many codes' stretches.
 func mapLen(codes int) int { return (codes + 4*stretchCodes - 1) / (4 * stretchCodes) }
 
-// classMap says which class, 0 to 3, each stretch is of.
+// classMap has the class, 0 to 3, of each stretch.
 type classMap []byte
 
 func (m classMap) class(stretch int) int { return int(m[stretch/4] >> (stretch % 4 * 2) & 3) }
 
-// places returns where the codes of each class begin if all codes lie sorted by
-// class, and where those of the last end.
+// places returns the beginnings of the classes if all codes are sorted by
+// class, and the end of the last.
 func (m classMap) places(codes int) (at [maxClasses + 1]int) {
 	for i := range (codes + stretchCodes - 1) / stretchCodes {
 		at[m.class(i)+1] += min(stretchCodes, codes-i*stretchCodes)
@@ -47,8 +48,8 @@ func (m classMap) places(codes int) (at [maxClasses + 1]int) {
 	return at
 }
 
-// encodeClasses appends the form of codes in k classes, however long it is. The
-// stretches have been ranked.
+// encodeClasses appends the form of codes in k classes, whatever its length.
+// The stretches must have been ranked.
 func (c *Coder) encodeClasses(dst, codes []byte, k int) []byte {
 	n := mapLen(len(codes))
 	dst = append(dst, make([]byte, n)...)
@@ -83,8 +84,8 @@ func (c *Coder) room(n int) []byte {
 	return c.sorted
 }
 
-// classes returns how many classes shall serve codes, and ranks the stretches
-// if there are to be several: it sorts them by the magnitude of their codes.
+// classes returns the number of classes for codes. If there are several, it
+// ranks the stretches: it sorts them by the magnitude of their codes.
 func (c *Coder) classes(codes []byte) int {
 	c.keys = c.keys[:0]
 	for stretch := range slices.Chunk(codes, stretchCodes) {
@@ -100,9 +101,9 @@ func (c *Coder) classes(codes []byte) int {
 	return min(len(codes)/classCodes, maxClasses)
 }
 
-// magnitude grows with the mean magnitude of the codes of a stretch, of which it
-// looks at eight in 64. Of two codes of four bits in a byte it sees mostly the
-// upper one: a sample, too.
+// magnitude grows with the mean magnitude of the codes of a stretch, sampling
+// eight in 64. Of two codes of four bits in a byte, it mostly samples the upper
+// one.
 func magnitude(stretch []byte) uint32 {
 	const (
 		step = 64

@@ -1,10 +1,10 @@
 // Package entropy shortens the codes of package int8 without loss. Codes of
 // eight bits carry less than eight: those of Gaussian values 7.3, of
-// heavy-tailed ones 5 to 6, because one scale serves a thousand values and few
-// of them are large. A Huffman code takes up most of the difference at several
-// hundred MB/s a core; dictionary coders find nothing to repeat.
+// heavy-tailed ones 5 to 6, because a thousand values share a scale and few of
+// them are large. A Huffman code removes most of the difference at several
+// hundred MB/s a core. Dictionary coders find no repetitions.
 //
-// The package also decides, from measurements, whether that is worth it.
+// The package also decides, from measurements, whether coding is worth it.
 package entropy
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/huff0"
 )
 
-// MaxCodes is the largest number of code bytes that are coded as one.
+// MaxCodes is the largest number of code bytes that are coded together.
 const MaxCodes = huff0.BlockSizeMax
 
 // Coder shortens codes and restores them. It keeps its tables from call to
@@ -29,16 +29,16 @@ type Coder struct {
 // Encode appends the short form of codes to dst. It returns dst unchanged and
 // false if that is not shorter than codes, or if there are more than MaxCodes.
 //
-// The short form of codes that are all the same is that byte. Any other is a
+// If all codes are equal, their short form is that byte. Any other form is a
 // Huffman table and four bit streams as RFC 8878, sections 4.2.1 and 4.2.2,
 // defines them, with up to 2^18-1 codes.
 //
-// 64 KiB of codes or more may be in classes: a byte says in how many, 1 to 4.
-// The form of one is as above. Of several come first two bits for each 1 KiB of
-// codes, from the lowest bits of a byte on, that say which class it is of, from 0
-// on. Then come the classes, each with the number of bytes of its form as four
-// bytes, big-endian, and the form of its codes, which is as above or, when it is
-// as long as they are, the codes as they are.
+// 64 KiB of codes or more may be in classes: a byte has their number, 1 to 4.
+// The form of one class is as above. With several classes, first come two bits
+// for each 1 KiB of codes, from the lowest bits of a byte on, with its class,
+// from 0 on. Then come the classes. Each has the number of bytes of its form as
+// four bytes, big-endian, and the form of its codes. That form is as above or,
+// if it is as long as the codes, the codes themselves.
 func (c *Coder) Encode(dst, codes []byte) ([]byte, bool) {
 	if len(codes) < 2 || len(codes) > MaxCodes {
 		return dst, false
@@ -61,8 +61,8 @@ func (c *Coder) Encode(dst, codes []byte) ([]byte, bool) {
 
 // encodeOne is Encode with one table.
 func (c *Coder) encodeOne(dst, codes []byte) ([]byte, bool) {
-	// Each piece finds its own receiver's tables empty: it may have come over
-	// another connection than the piece before it.
+	// Each piece finds its receiver's tables empty: it may have come over another
+	// connection than the piece before it.
 	c.encode.Reuse = huff0.ReusePolicyNone
 	c.encode.Out = dst[len(dst):]
 	out, _, err := huff0.Compress4X(codes, &c.encode)
@@ -70,17 +70,17 @@ func (c *Coder) encodeOne(dst, codes []byte) ([]byte, bool) {
 	case errors.Is(err, huff0.ErrUseRLE):
 		return append(dst, codes[0]), true
 	case err != nil || len(out) >= len(codes):
-		return dst, false // incompressible: that is all huff0 can complain of here
+		return dst, false // incompressible: the only error that huff0 can have here
 	}
 	if room := dst[len(dst):cap(dst)]; len(room) > 0 && &room[0] == &out[0] {
-		return dst[:len(dst)+len(out)], true // it is there
+		return dst[:len(dst)+len(out)], true // the result is there
 	}
 	return append(dst, out...), true
 }
 
-// Decode fills codes with what short, made by Encode, stands for. The error
-// says that short is not the form of exactly len(codes) codes; codes are then
-// undefined. Any bytes are safe to give.
+// Decode restores codes from short, the output of Encode. The error says that
+// short is not the form of exactly len(codes) codes; codes are then undefined.
+// Any input is safe.
 func (c *Coder) Decode(codes, short []byte) error {
 	if len(short) >= len(codes) || len(codes) > MaxCodes {
 		return fmt.Errorf("short form of %d codes has %d bytes", len(codes), len(short))

@@ -6,29 +6,29 @@ import (
 	"testbed/allreduce"
 )
 
-// Format is an allreduce.Format that has codes: of 8 bits, which is what the
-// functions of this package do, or of 4.
+// Format is an allreduce.Format with codes: of 8 bits, for which this package
+// also has functions, or of 4.
 //
 // Codes of 4 bits are those of 8 with 7 in the place of 127, in scale and in
 // inverse: they lie in -7 … 7. Two share a byte, the earlier one in its lower
-// half, in two's complement; an odd last one has a zero beside it. Scales stay
-// float32, one for each block, and lie in front.
+// half, in two's complement; an odd last one is paired with a zero. Scales stay
+// float32, one for each block, and come first.
 type Format allreduce.Format
 
-// EncodedLen is that of allreduce.Format.
+// EncodedLen is allreduce.Format's.
 func (f Format) EncodedLen(n int) int { return allreduce.Format(f).EncodedLen(n) }
 
-// ScalesLen is that of allreduce.Format.
+// ScalesLen is allreduce.Format's.
 func (f Format) ScalesLen(n int) int { return allreduce.Format(f).ScalesLen(n) }
 
 func (f Format) codesLen(n int) int { return allreduce.Format(f).CodesLen(n) }
 
-// Quantise encodes src into dst[:EncodedLen(len(src))]. If residual is not
-// nil, residual[i] becomes what src[i] lost, src[i] less its decoded form, and
-// 0 where no number comes back: a caller that adds it to its next vector makes
-// the errors of one round good in the next (Seide et al. 2014, "1-bit
-// stochastic gradient descent", §3). Slices that are too short make it panic;
-// residual may be src.
+// Quantise encodes src into dst[:EncodedLen(len(src))]. If residual is not nil,
+// residual[i] becomes the error of src[i]: src[i] less its decoded form, or 0
+// if that is not a number. A caller that adds it to its next vector corrects
+// the errors of one round in the next (Seide et al. 2014, "1-bit stochastic
+// gradient descent", §3). Slices that are too short make it panic; residual may
+// be src.
 func (f Format) Quantise(dst []byte, src, residual []float32) {
 	c := f.coder(encode, len(src))
 	if residual == nil {
@@ -81,7 +81,7 @@ func (c coder) dequantiseAdd(sums []float32, src []byte, add []float32) {
 		if scale := scaleAt(scales); finite(scale) {
 			c.addBlock(sums[:n], codes[:size], add[:n], scale, 1, stream)
 		} else {
-			c.dequantiseBlock(sums[:n], codes[:size], scale, stream) // no number, whatever is added
+			c.dequantiseBlock(sums[:n], codes[:size], scale, stream) // not a number, whatever is added
 		}
 		scales, codes, sums, add = scales[scaleBytes:], codes[size:], sums[n:], add[n:]
 	}
@@ -91,9 +91,9 @@ func (c coder) dequantiseAdd(sums []float32, src []byte, add []float32) {
 }
 
 // AddRequantise is the function of that name, in this format. If residual is
-// not nil, residual[i] becomes what value i lost when it was encoded, as in
-// Quantise, divided by mul: with mul = 1/ranks it is a loss of the sum, not of
-// the mean. residual has the length of add and may be add.
+// not nil, residual[i] becomes the encoding error of value i, as in Quantise,
+// divided by mul: with mul = 1/ranks it is the error of the sum, not of the
+// mean. residual has the length of add and may be add.
 func (f Format) AddRequantise(dst, src []byte, add []float32, mul float32, residual []float32) {
 	c := f.coder(ringStep, len(add))
 	if residual == nil {
@@ -120,13 +120,13 @@ func (f Format) split(b []byte, n int) (scales, codes []byte) {
 }
 
 // encode writes one block: its scale to scale[:4], its codes to the front of
-// codes, and what they lose, divided by mul, to residual. values that lead to a
-// spoiled block need not be there.
+// codes, and their errors, divided by mul, to residual. values may be missing
+// for a spoiled block.
 func (c coder) encode(scale, codes []byte, values []float32, absmax uint32, residual []float32, mul float32) {
 	codes = codes[:c.codesLen(len(values))]
 	inverse, ok := c.putScale(scale, absmax)
-	// Nothing is fetched meanwhile: too much comes before the next block, and
-	// what is on its way from memory keeps that waiting.
+	// Nothing is prefetched here: too much happens before the next block, and
+	// pending loads from memory delay it.
 	if ok && !c.quantiseBlock(codes, values, nil, inverse, false) {
 		absmax = canonical
 		_, ok = c.putScale(scale, absmax)
@@ -135,7 +135,7 @@ func (c coder) encode(scale, codes []byte, values []float32, absmax uint32, resi
 		clear(codes)
 	}
 	if absmax >= infinity {
-		clear(residual) // a residual that is no number would spoil every round to come
+		clear(residual) // a residual that is not a number would spoil all later rounds
 		return
 	}
 	c.lose(residual, values, codes, scaleAt(scale), mul)
@@ -159,8 +159,8 @@ func (f Format) lose(residual, values []float32, codes []byte, scale, mul float3
 // maxScale4 are the bits of the largest scale with a finite 7 × scale.
 const maxScale4 = 0x7e124924
 
-// What follows does to codes of 4 bits what loops in int8.go do to those of 8,
-// two to a byte; an odd last one is by itself.
+// The following functions do for codes of 4 bits, two to a byte, what loops in
+// int8.go do for codes of 8. An odd last code is by itself.
 
 // half is code i, as a number.
 func half(codes []byte, i int) float32 {

@@ -1,11 +1,11 @@
 // Package int8 holds the quantisation kernels: float32 values to int8 codes
-// with one float32 scale per block of values, and back. Nothing here
-// allocates, but for measuring once how to do a call (see MeasureBy).
+// with one float32 scale per block of values, and back. Nothing here allocates,
+// except the single measurement of each kind of call (see MeasureBy).
 //
 // # Encoding
 //
 // n values in blocks of b are encoded as ⌈n/b⌉ scales (float32, little-endian)
-// followed by n codes (int8, one byte each). Scales and codes lie apart so
+// followed by n codes (int8, one byte each). Scales and codes are separate, so
 // that a vector unit reads and writes both in full registers; only the last
 // block may be shorter. The caller passes b everywhere: it is a multiple of
 // MinBlock and at most MaxBlock.
@@ -76,7 +76,7 @@ func (c coder) quantise(dst []byte, src []float32) {
 }
 
 func (c coder) fused(dst, src []byte, add []float32, mul float32) {
-	// Go clears its variables, which takes time: no more than are needed.
+	// Go clears its variables, which takes time: no more than needed.
 	if c.Block <= DefaultBlock {
 		var room [2*DefaultBlock + lineValues]float32
 		c.addRequantise(dst, src, add, mul, onLine(room[:]))
@@ -135,8 +135,8 @@ func (c coder) addRequantise(dst, src []byte, add []float32, mul float32, room [
 	}
 }
 
-// encodeBlock is quantiseBlock for a block that may have a NaN yet, which it
-// then spoils.
+// encodeBlock is quantiseBlock for a block that may still have a NaN, which
+// then spoils the block.
 func (c coder) encodeBlock(scale, codes []byte, values, next []float32, inverse float32, stream bool) {
 	if c.quantiseBlock(codes, values, next, inverse, stream) {
 		return
@@ -144,7 +144,7 @@ func (c coder) encodeBlock(scale, codes []byte, values, next []float32, inverse 
 	spoil(scale, codes, stream)
 }
 
-// spoil makes a block one with a NaN, whose codes have been written before.
+// spoil marks a block as one with a NaN, after its codes have been written.
 func spoil(scale, codes []byte, stream bool) {
 	if stream {
 		endStream() // before the same bytes are written again
@@ -160,9 +160,9 @@ func scaleAt(scales []byte) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(scales))
 }
 
-// absmaxBits returns the absmax of a block. Where it is neither below minScaled
-// nor above the finite numbers, there may yet be a NaN, which quantiseBlock
-// finds: that costs less than to look for it here.
+// absmaxBits returns the absmax of a block. If the absmax is neither below
+// minScaled nor above the finite numbers, there may still be a NaN.
+// quantiseBlock finds it, which costs less than looking for it here.
 func (c coder) absmaxBits(src []float32) uint32 {
 	var top uint32
 	if n := c.vectors(len(src)); n > 0 {
@@ -181,8 +181,8 @@ func (c coder) absmaxBits(src []float32) uint32 {
 	return max(top, a, b)
 }
 
-// putScale writes a block's scale to scale[:4] and returns what to multiply its
-// values by, or false for a block whose codes are all 0.
+// putScale writes a block's scale to scale[:4] and returns the factor of its
+// values, or false for a block whose codes are all 0.
 func (f Format) putScale(scale []byte, absmax uint32) (inverse float32, ok bool) {
 	if absmax < minScaled || absmax >= infinity {
 		var bits uint32
@@ -202,8 +202,8 @@ func (f Format) putScale(scale []byte, absmax uint32) (inverse float32, ok bool)
 }
 
 // quantiseBlock writes the codes of src, and reports whether no value is NaN.
-// While the arithmetic goes on, as many values of next come into the cache: what
-// the caller is going to read, which may be nothing. stream is as streamsCodes says.
+// Meanwhile it prefetches as many values of next, which the caller will read;
+// next may be empty. stream is the result of streamsCodes.
 func (c coder) quantiseBlock(codes []byte, src, next []float32, inverse float32, stream bool) (ok bool) {
 	ok = true
 	if n := c.vectors(len(src)); n > 0 {
@@ -229,7 +229,7 @@ func roundToCode(x float32) byte {
 	return byte(math.Float32bits(x + 0x1.8p23))
 }
 
-// dequantiseBlock decodes; stream is as streamsValues says of dst.
+// dequantiseBlock decodes. stream is the result of streamsValues for dst.
 func (c coder) dequantiseBlock(dst []float32, codes []byte, scale float32, stream bool) {
 	if !finite(scale) {
 		nan := math.Float32frombits(canonical)
@@ -254,8 +254,8 @@ func (c coder) dequantiseBlock(dst []float32, codes []byte, scale float32, strea
 }
 
 // addBlock writes (decoded + own) × mul to sums and returns their absmax, with
-// the reserve that absmaxBits has. stream is as streamsValues says of sums; then
-// mul is 1.
+// the same exception as absmaxBits. stream is the result of streamsValues for
+// sums; if it is set, mul is 1.
 func (c coder) addBlock(sums []float32, codes []byte, own []float32, scale, mul float32, stream bool) uint32 {
 	if !finite(scale) {
 		return canonical // the whole block is spoiled, sums are not read

@@ -2,7 +2,7 @@
 
 package int8
 
-// In all of these n is a positive multiple of 16.
+// In all of these, n is a positive multiple of 16.
 
 // absmaxNEON returns the largest bit pattern of n values without their signs.
 //

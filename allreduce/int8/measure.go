@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// operation is what a call does with a vector.
+// operation is a kind of call.
 type operation uint8
 
 const (
@@ -24,34 +24,34 @@ var operations = [...]string{"quantise", "dequantise", "dequantise_add", "ring_s
 // class is a range of lengths for which the same form is best.
 type class struct {
 	from   int  // bytes of values, up to those of the next class
-	values int  // that a trial works on
-	cold   bool // whether a trial finds nothing in the caches
+	values int  // in a trial
+	cold   bool // whether a trial finds the caches empty
 }
 
-// classes are the vectors that a second-level cache holds, those that only a
-// third-level cache holds, and those that none does.
+// classes are the vectors that fit a second-level cache, those that fit only a
+// third-level cache, and those that fit neither.
 var classes = [...]class{{0, 64 << 10, false}, {2 << 20, 512 << 10, false}, {64 << 20, 128 << 10, true}}
 
-// choice is the form that calls of one kind take.
+// choice is the form for calls of one kind.
 type choice struct {
-	once sync.Once // the rest is set by the first call
+	once sync.Once // the first call sets the fields below
 	form form
 	took time.Duration // measuring
-	// rates has the candidates and their GB/s, or nothing if none was measured.
+	// rates has the candidates and their GB/s, or nothing without measurements.
 	rates []Rate
 }
 
 // choices are by operation, bits of a code (4, 8) and class.
 var choices [len(operations)][2][len(classes)]choice
 
-// clock is that of MeasureBy, or nil.
+// clock is the clock of MeasureBy, or nil.
 var clock func() time.Duration
 
-// MeasureBy gives the package a clock, the time since some fixed moment. The
-// first call of each kind then measures which form is the fastest: that takes a
-// few milliseconds, and changes no byte of any result. Without a clock, or if it
-// stalls as virtual time does, calls take the widest instructions. No
-// kernel may run meanwhile.
+// MeasureBy gives the package a clock: the time since some fixed moment. The
+// first call of each kind then measures which form is the fastest. That takes a
+// few milliseconds, and changes no byte of any result. Without a clock, or with
+// one that stands still like virtual time, calls use the widest instructions.
+// No kernel may run meanwhile.
 func MeasureBy(now func() time.Duration) { clock = now }
 
 // chosen returns the form for the operation on n values.
@@ -85,10 +85,10 @@ func (c *choice) measure(o operation, bits, k int) {
 	c.took = clock() - began
 }
 
-// candidates are the forms to choose from, those before others that are to be
-// taken unless others are clearly faster. What a second-level cache holds is
-// never written past it: whoever reads it next would have to fetch it from
-// memory, which the trials do not see.
+// candidates are the forms to choose from, in order of preference: a later one
+// must be clearly faster. Vectors that fit a second-level cache are never
+// written past it: their next reader would have to fetch them from memory,
+// which the trials do not measure.
 func candidates(o operation, k int) (all []form) {
 	have := forms()
 	slices.Reverse(have) // the widest first, plain Go last
@@ -106,18 +106,18 @@ func candidates(o operation, k int) (all []form) {
 }
 
 const (
-	// Trials take turns for so many rounds, but no new round begins when they
-	// have taken as long as patience and there have been the fewest rounds.
+	// Trials take turns for so many rounds. No new round begins after the time
+	// patience, if there have been the fewest rounds.
 	mostRounds, fewestRounds = 16, 3
 	patience                 = 3 * time.Millisecond
-	// gain is by how much a form has to be faster than one before it. A tenth is
-	// more than trials err by where nothing disturbs them.
+	// gain is the factor by which a form has to be faster than an earlier one. A
+	// tenth is more than the error of undisturbed trials.
 	gain = 1.1
 )
 
-// fastest tries n candidates by turns, each prepared just before, and returns
-// which one to take, and the least time of each. Where the clock stops
-// it is the first one, without times.
+// fastest tries n candidates in turn, each prepared just before. It returns the
+// one to take, and the least time of each. With a clock that stands still, it
+// returns the first one, without times.
 func fastest(n int, now func() time.Duration, prepare, trial func(i int)) (best int, least []time.Duration) {
 	least = make([]time.Duration, n)
 	start := now()
@@ -145,7 +145,7 @@ func fastest(n int, now func() time.Duration, prepare, trial func(i int)) (best 
 	return best, least
 }
 
-// subject is what the trials of an operation work on.
+// subject has the data for an operation's trials.
 type subject struct {
 	Format
 	operation
@@ -153,8 +153,8 @@ type subject struct {
 	in, out      []byte
 }
 
-// newSubject makes what the operation reads, ordinary numbers, and room for what
-// it writes. Speeds do not depend on the values.
+// newSubject makes the operation's input, ordinary numbers, and room for its
+// output. Speeds do not depend on the values.
 func newSubject(f Format, o operation, n int) *subject {
 	s := &subject{Format: f, operation: o}
 	if o != decode {
@@ -171,11 +171,11 @@ func newSubject(f Format, o operation, n int) *subject {
 	return s
 }
 
-// valuesFor returns room for n values that begin on a cache line.
+// valuesFor returns room for n values, beginning on a cache line.
 func valuesFor(n int) []float32 { return onLine(make([]float32, n+lineValues)) }
 
-// roomFor returns room for an encoding whose codes begin on a cache line, which
-// is what streaming needs.
+// roomFor returns room for an encoding whose codes begin on a cache line, as
+// streaming needs.
 func (f Format) roomFor(n int) []byte {
 	length := f.EncodedLen(n)
 	room := make([]byte, length+lineBytes)
@@ -204,8 +204,7 @@ func (s *subject) run(as form) {
 	}
 }
 
-// flush puts everything out of the caches, as if vectors far larger than they
-// had gone through them.
+// flush empties the caches, as vectors far larger than they would do.
 func (s *subject) flush() {
 	for _, v := range [][]float32{s.values, s.sums} {
 		if v != nil {
@@ -219,7 +218,7 @@ func (s *subject) flush() {
 	}
 }
 
-// Choice says which route calls of one kind take, and why.
+// Choice is the route for calls of one kind, with the reason.
 type Choice struct {
 	Operation string `json:"operation"` // quantise, dequantise, dequantise_add or ring_step
 	Bits      int    `json:"bits"`      // of a code
@@ -227,15 +226,14 @@ type Choice struct {
 	// the next choice.
 	FromBytes int    `json:"from_bytes"`
 	Route     string `json:"route"`
-	// Rates are what was measured of each route that there is to choose from;
-	// none if there is but one, or no clock.
+	// Rates are the measurements of each possible route; none if there is only
+	// one, or no clock.
 	Rates []Rate `json:"rates,omitempty"`
-	// MeasuringUS is how long that took, in microseconds.
+	// MeasuringUS is the duration of the measurement, in microseconds.
 	MeasuringUS int64 `json:"measuring_us,omitempty"`
 }
 
-// Why gives the reason in words: the rate of each route that there is to choose
-// from.
+// Why gives the reason in words: the rate of each possible route.
 func (c Choice) Why() string {
 	if len(c.Rates) == 0 {
 		return "the only form"
@@ -253,8 +251,8 @@ type Rate struct {
 	GBs   float64 `json:"gb_per_s"`
 }
 
-// Choices lists what Auto takes, by operation, bits and length. It measures what
-// has not been measured yet, some tens of milliseconds in all.
+// Choices lists the choices of Auto, by operation, bits and length. It first
+// measures missing ones, some tens of milliseconds in all.
 func Choices() (all []Choice) {
 	for o, name := range operations {
 		for _, bits := range []int{8, 4} {
@@ -267,9 +265,8 @@ func Choices() (all []Choice) {
 	return all
 }
 
-// Rule says in words which routes a step of the ring takes with codes of 8 bits,
-// and from which length of the values. It measures what has not been measured
-// yet.
+// Rule describes in words which routes a step of the ring takes with codes of 8
+// bits, and from which length of the values on. It first measures missing ones.
 func Rule() string {
 	if forced != nil {
 		return forced.String()

@@ -20,11 +20,11 @@ const (
 	avx512
 )
 
-// form is how a vector is worked on.
+// form is a way to process a vector.
 type form struct {
 	route
-	// stream has output go past the caches, and what comes next fetched to the
-	// first-level cache: a line that is written whole past the caches need not be
+	// stream writes output past the caches, and prefetches the next input to the
+	// first-level cache. A line that is written whole past the caches need not be
 	// read first.
 	stream bool
 }
@@ -41,15 +41,15 @@ func (f form) String() string {
 // caches. With AVX2 only decoding gained by it (docs/notes/bench.md).
 func (f form) streams(o operation) bool { return f.stream && (f.route == avx512 || o == decode) }
 
-// Auto names the route that takes for every call the form that was measured to
-// be the fastest on this machine.
+// Auto names the route that uses, for every call, the form measured to be the
+// fastest on this machine.
 const Auto = "auto"
 
-// forced is the form that Use has all calls take, or nil: the measured ones.
+// forced is the form that Use sets for all calls, or nil: the measured ones.
 var forced *form
 
-// Routes names the ways to compute that this machine has, plain Go first and Auto
-// last. The kernels take that one.
+// Routes names the ways to compute on this machine, plain Go first and Auto
+// last. The kernels use Auto by default.
 func Routes() []string {
 	var names []string
 	for _, f := range forms() {
@@ -58,7 +58,7 @@ func Routes() []string {
 	return append(names, Auto)
 }
 
-// Use has the kernels take the route of that name from now on, for benchmarks:
+// Use makes the kernels use the route of that name from now on, for benchmarks:
 // the results are the same bytes. No kernel may run meanwhile.
 func Use(name string) error {
 	if name == Auto {
@@ -74,13 +74,13 @@ func Use(name string) error {
 	return nil
 }
 
-// coder is a format and the form that a vector of it is worked on in.
+// coder is a format with the form for one of its vectors.
 type coder struct {
 	Format
 	form
 }
 
-// coder returns how to do the operation with n values.
+// coder returns the way to do the operation with n values.
 func (f Format) coder(o operation, n int) coder {
 	if forced != nil {
 		return f.coderIn(*forced, o)
@@ -93,11 +93,11 @@ func (f Format) coderIn(as form, o operation) coder {
 	return coder{f, as}
 }
 
-// step is the number of values that vector code handles at a time; it leaves
-// the rest of a ragged block to Go.
+// step is the number of values that vector code handles at a time. It leaves
+// the rest of a block to Go.
 const step = 16
 
-// vectors splits off what vector code handles.
+// vectors returns the part of n that vector code handles.
 func (c coder) vectors(n int) int {
 	if c.route == portable {
 		return 0
@@ -108,21 +108,20 @@ func (c coder) vectors(n int) int {
 // lineBytes is the length of a cache line.
 const lineBytes = 64
 
-// streamsCodes reports whether the codes of a vector go past the caches. If so,
-// the caller ends with endStream.
+// streamsCodes reports whether the codes of a vector are written past the
+// caches. If so, the caller ends with endStream.
 func (c coder) streamsCodes(codes []byte) bool {
 	return c.stream && len(codes) > 0 &&
 		c.codesLen(c.Block)%lineBytes == 0 && uintptr(unsafe.Pointer(&codes[0]))%lineBytes == 0
 }
 
-// streamsValues is what streamsCodes is, of values: those of each block fill
-// lines.
+// streamsValues is streamsCodes for values: those of each block fill lines.
 func (c coder) streamsValues(values []float32) bool {
 	return c.stream && len(values) > 0 && uintptr(unsafe.Pointer(&values[0]))%lineBytes == 0
 }
 
-// onLine cuts off what precedes the first cache line, and as much in all as a
-// line holds: vectors that straddle two lines take twice as long.
+// onLine cuts off everything before the first cache line, and the length of a
+// line in all: vectors that straddle two lines take twice as long.
 func onLine(room []float32) []float32 {
 	skip := -uintptr(unsafe.Pointer(&room[0])) % lineBytes / floatBytes
 	return room[skip:][:len(room)-lineValues]

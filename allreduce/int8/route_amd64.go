@@ -4,7 +4,7 @@ package int8
 
 import "golang.org/x/sys/cpu"
 
-// forms are those that this machine has.
+// forms are the forms of this machine.
 func forms() []form {
 	all := []form{{route: portable}}
 	if cpu.X86.HasAVX2 {
@@ -16,18 +16,18 @@ func forms() []form {
 	return all
 }
 
-// perTurn is the number of values that a turn of a kernel's main loop handles.
+// perTurn is the number of values in a turn of a kernel's main loop.
 const perTurn = 64
 
 // together reports whether the codes of a block may be written while the next
 // one is added up.
 func (c coder) together() bool { return c.route != portable && c.Block%perTurn == 0 }
 
-// endStream makes other processors see what has gone past the caches before
-// what is written later.
+// endStream orders writes past the caches before later writes, for other
+// processors.
 func endStream() { fence() }
 
-// absmaxVector may pass over NaN where it returns minScaled or more.
+// absmaxVector may miss a NaN if it returns minScaled or more.
 func (c coder) absmaxVector(src []float32) uint32 {
 	if c.route == avx512 {
 		return c.notBlind(absmaxAVX512(&src[0], len(src)), src)
@@ -38,7 +38,7 @@ func (c coder) absmaxVector(src []float32) uint32 {
 // quantiseVector reports whether no value is NaN. next is as in quantiseBlock.
 func (c coder) quantiseVector(codes []byte, src, next []float32, inverse float32, stream bool) bool {
 	if len(next) == 0 {
-		next = src // which is there already
+		next = src // it is in the cache already
 	}
 	to, from, ahead, n := &codes[0], &src[0], &next[0], len(src)
 	wide, half := c.route == avx512, c.Bits == 4
@@ -82,7 +82,7 @@ func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32, stre
 	}
 }
 
-// addVector passes over NaN as absmaxVector does.
+// addVector may miss a NaN like absmaxVector.
 func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32, stream bool) uint32 {
 	to, from, add, n := &sums[0], &codes[0], &own[0], len(own)
 	wide, half, plain := c.route == avx512, c.Bits == 4, mul == 1
@@ -112,11 +112,11 @@ func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul
 	return c.notBlind(top, sums)
 }
 
-// addQuantiseVector adds up the blocks of own that are whole, to sums and
-// lateSums by turns, and writes the codes of each block that precedes one,
-// beginning with those of lateSums. It ends early at a block that needs special
-// care, and returns how many it has added up and the last one's absmax; ok is
-// what quantiseVector reports of the block before the last one.
+// addQuantiseVector adds up the whole blocks of own, to sums and lateSums in
+// turn. It also writes the codes of the block before each, beginning with
+// lateSums. It ends early at a block that needs special treatment. It returns
+// the number of blocks added up, and the last one's absmax; ok is the result of
+// quantiseVector for the block before the last one.
 func (c coder) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []byte, own []float32,
 	scales, lateCodes []byte, inverse, mul float32, stream bool,
 ) (done int, absmax uint32, ok bool) {
@@ -157,9 +157,9 @@ func (c coder) addQuantiseVector(sums, lateSums []float32, inScales, inCodes []b
 	return done, c.notBlind(absmax, sums[:n]), nan == 0
 }
 
-// notBlind returns top, the maximum that a kernel has found of values, unless
-// it may have passed over a NaN that quantising will not find because nothing
-// is quantised.
+// notBlind returns top, the maximum that a kernel has found in values, unless
+// the kernel may have missed a NaN and no quantisation follows that would find
+// it.
 func (c coder) notBlind(top uint32, values []float32) uint32 {
 	if c.route == avx512 && top < minScaled {
 		return absmaxAVX2(&values[0], len(values))

@@ -2,12 +2,12 @@
 
 package int8
 
-// forms are those that this machine has: NEON is part of every 64-bit Arm
+// forms are the forms of this machine: NEON is part of every 64-bit Arm
 // processor that runs Go.
 func forms() []form { return []form{{route: portable}, {route: neon}} }
 
 // NEON is 128 bits wide: blocks are encoded one by one and codes go through the
-// caches. With this one form there is nothing to choose from, nor to measure.
+// caches. With this single form there is nothing to choose or measure.
 
 func endStream() {}
 
@@ -21,10 +21,10 @@ func (coder) addQuantiseVector([]float32, []float32, []byte, []byte, []float32, 
 	return 1, 0, true
 }
 
-// absmaxVector passes over no NaN.
+// absmaxVector misses no NaN.
 func (coder) absmaxVector(src []float32) uint32 { return absmaxNEON(&src[0], len(src)) }
 
-// quantiseVector is never given a NaN, since absmaxVector and addVector see it.
+// quantiseVector never gets a NaN, since absmaxVector and addVector find it.
 func (c coder) quantiseVector(codes []byte, src, _ []float32, inverse float32, _ bool) bool {
 	if c.Bits == 4 {
 		quantise4NEON(&codes[0], &src[0], len(src), inverse)
@@ -42,7 +42,7 @@ func (c coder) dequantiseVector(dst []float32, codes []byte, scale float32, _ bo
 	}
 }
 
-// addVector passes over no NaN.
+// addVector misses no NaN.
 func (c coder) addVector(sums []float32, codes []byte, own []float32, scale, mul float32, _ bool) uint32 {
 	if c.Bits == 4 {
 		return add4NEON(&sums[0], &codes[0], &own[0], len(own), scale, mul)

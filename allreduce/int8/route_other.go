@@ -4,7 +4,7 @@ package int8
 
 func forms() []form { return []form{{}} }
 
-// With the portable route alone there is never a vector part, nor anything to
+// With the portable route alone there is no vector code, and nothing to
 // measure.
 
 func endStream() {}

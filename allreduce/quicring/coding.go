@@ -18,20 +18,20 @@ func (p *coderPool) get() *codec.Coder {
 	return new(codec.Coder)
 }
 
-// putBack returns a coder to the pool and accounts for the time it spent.
+// putBack returns a coder to the pool and counts the time it spent.
 func (r *run) putBack(c *codec.Coder) {
 	r.coding.Add(int64(c.Spent))
 	c.Spent = 0
 	r.e.coders.pool.Put(c)
 }
 
-// chooser is an endpoint's judgement on entropy coding.
+// chooser is an endpoint's decision on entropy coding.
 type chooser struct {
 	mu sync.Mutex
 	entropy.Chooser
 }
 
-// shorten reports whether the reduction of this epoch shall shorten its codes.
+// shorten reports whether the reduction of this epoch shortens its codes.
 func (e *Endpoint) shorten(epoch uint64) bool {
 	switch {
 	case e.cfg.Entropy == entropy.On:
@@ -44,11 +44,11 @@ func (e *Endpoint) shorten(epoch uint64) bool {
 	return e.chooser.Choose(int(epoch))
 }
 
-// note lets the chooser learn from a finished reduction.
+// note passes a finished reduction to the chooser.
 func (e *Endpoint) note(r *run, total time.Duration) {
 	var wait time.Duration
 	for _, f := range r.flows {
-		// The connections of a flow wait at the same time.
+		// The connections of a flow wait simultaneously.
 		wait = max(wait, time.Duration(f.waited.Load()/max(1, f.used.Load())))
 	}
 	e.chooser.mu.Lock()

@@ -16,23 +16,23 @@ import (
 
 const (
 	// protocol begins the ALPN name: other QUIC speakers are refused in the
-	// handshake. A link's name follows it, so that connections of a former link
-	// are known from those of the present one, whatever order they come in.
+	// handshake. A link's name follows it, which distinguishes connections of a
+	// former link from those of the present one, whatever order they come in.
 	protocol = "testbed-ring/3/"
 	// holdTime is how long a stream may wait for its reduction to begin here,
 	// or for its first header to arrive.
 	holdTime = time.Minute
-	// closeTime is how long Close waits for the peers to confirm that they
-	// have everything.
+	// closeTime is how long Close waits for the peers' confirmation that they have
+	// everything.
 	closeTime = 5 * time.Second
-	// maxInbound is the number of peers whose connections are kept. In a ring
-	// an endpoint needs one, its predecessor, and the direct algorithm all.
+	// maxInbound is the number of peers whose connections are kept. A ring needs
+	// one per endpoint, its predecessor, and the direct algorithm all.
 	maxInbound = 64
-	// maxIdle is the number of reductions in a row that may do without a link
-	// before it is closed: a worker whose ring changes often would in the end
-	// have a link to every other worker, and every other one to it.
+	// maxIdle is the number of consecutive reductions without a link after which
+	// it is closed. Otherwise a worker whose ring changes often would in the end
+	// have links to and from every other worker.
 	maxIdle = 8
-	// maxReductions is how many reductions run at a time on one endpoint.
+	// maxReductions is the number of simultaneous reductions on one endpoint.
 	maxReductions = 8
 )
 
@@ -44,19 +44,21 @@ func (c *Config) quic() *quic.Config {
 	return q
 }
 
-// patient is a real time by the machine's clock, where the links allow it.
+// patient converts a real time to the machine's clock, and extends it for slow
+// links.
 func (c *Config) patient(d time.Duration) time.Duration {
 	return time.Duration(float64(max(d, c.Patience)) * max(c.Dilation, 1))
 }
 
 // quicConfig sizes a link's first connection for 1 Gbit/s × 100 ms. QUIC's
-// windows start at what is given first and grow to the bandwidth-delay product
-// by themselves, up to what is given as the maximum.
+// windows start at the initial values and grow to the bandwidth-delay product
+// by themselves, up to the maximum.
 func quicConfig(packetSize uint16) *quic.Config {
 	const stream = 16 << 20 // 12.5 MB in flight, and room for the receiver to lag
 	return &quic.Config{
-		// Policy decides who is dead, with its own deadlines, so QUIC must be
-		// slower than any of them, and idle connections survive long rounds.
+		// The policy decides which workers are dead, with its own deadlines. QUIC
+		// must be slower than any of them, and idle connections must survive long
+		// rounds.
 		HandshakeIdleTimeout: 30 * time.Second,
 		MaxIdleTimeout:       60 * time.Second,
 		KeepAlivePeriod:      10 * time.Second,
@@ -65,12 +67,13 @@ func quicConfig(packetSize uint16) *quic.Config {
 		MaxStreamReceiveWindow:         stream,
 		InitialConnectionReceiveWindow: 3 << 20,
 		MaxConnectionReceiveWindow:     stream * 3 / 2,
-		// One stream per reduction, plus those of aborted ones on their way out.
+		// One stream per reduction, plus those of aborted reductions that are being
+		// closed.
 		MaxIncomingStreams:    2 * maxReductions,
 		MaxIncomingUniStreams: -1,
 		// Starting with the largest packets leaves path MTU discovery nothing to
-		// find, and its probes would only blur measurements. On a path with a
-		// smaller MTU the handshake fails instead of limping.
+		// find, and its probes would only blur measurements. On a path with a smaller
+		// MTU the handshake fails at once.
 		InitialPacketSize:       packetSize,
 		DisablePathMTUDiscovery: true,
 	}
@@ -81,7 +84,7 @@ func (c *Config) check() error {
 	case c.Conn == nil:
 		return errors.New("no socket")
 	case c.TLS == nil || c.TLS.RootCAs == nil || c.TLS.ClientCAs == nil:
-		// Nil would mean the system's authorities: not what a ring trusts.
+		// Nil would mean the system's authorities, which a ring must not trust.
 		return errors.New("mutual TLS needs a configuration with RootCAs and ClientCAs")
 	}
 	if c.Format == (allreduce.Format{}) {
@@ -114,7 +117,7 @@ func (c *Config) check() error {
 
 func (c *Config) serverTLS() *tls.Config {
 	t := c.TLS.Clone()
-	t.NextProtos = []string{protocol} // refuses those that the next line lets pass
+	t.NextProtos = []string{protocol} // refuses those that the next line accepts
 	t.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		for _, p := range hello.SupportedProtos {
 			if strings.HasPrefix(p, protocol) {

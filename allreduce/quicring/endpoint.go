@@ -19,10 +19,10 @@ import (
 
 // Endpoint is one worker's end of the data plane: it listens for the peers that
 // send to it and dials those it sends to. Its methods may be called from any
-// goroutine. Up to eight reductions may run at a time.
+// goroutine. Up to eight reductions may run simultaneously.
 type Endpoint struct {
 	cfg       Config
-	socket    net.PacketConn // cfg.Conn, as QUIC uses it
+	socket    net.PacketConn // cfg.Conn, in the form for QUIC
 	transport *quic.Transport
 	listener  *quic.Listener
 	inbox     inbox
@@ -32,18 +32,18 @@ type Endpoint struct {
 	ctx       context.Context // ends with errClosed as its cause
 	cancel    context.CancelCauseFunc
 	received  atomic.Int64 // bytes of frames, in order
-	reached   atomic.Int64 // bytes of data at the socket, where that tells
+	reached   atomic.Int64 // bytes of data at the socket, if it reports them
 	due       atomic.Int64 // frames of running reductions not yet received
 	tasks     sync.WaitGroup
 	unended   sync.WaitGroup // peers' streams, complete but for their end
 	closeOnce sync.Once
 	closeErr  error
 
-	// reducing is read-locked by running reductions and, for good, locked by
+	// reducing is read-locked by running reductions and, permanently, locked by
 	// Close.
 	reducing sync.RWMutex
 
-	life string // random, tells this endpoint from one that had its name before
+	life string // random, distinguishes this endpoint from an earlier one of its name
 
 	mu      sync.Mutex
 	runs    map[uint64]*run     // reductions under way, by epoch
@@ -89,12 +89,12 @@ func Listen(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Received grows while data comes in, of whatever reduction: also while what is lost is
-// awaited, and nothing can be read in order.
+// Received grows while data arrives, for whatever reduction, even while a lost
+// packet is awaited and nothing can be read in order.
 func (e *Endpoint) Received() int64 { return e.received.Load() + e.reached.Load() }
 
-// Waits returns how many frames of the reduction of an epoch are still to come, and the peer
-// that owes most of them: 0 if there is none under way.
+// Waits returns the number of frames of an epoch's reduction that are still to
+// come, and the peer that owes most of them; 0 if there is none under way.
 func (e *Endpoint) Waits(epoch uint64) (peer string, due int64) {
 	e.mu.Lock()
 	r := e.runs[epoch]
@@ -113,19 +113,20 @@ func (e *Endpoint) Waits(epoch uint64) (peer string, due int64) {
 	return peer, due
 }
 
-// lastFrames are those at a reduction's end that nothing else is done beside:
-// what a link of 400 Mbit/s carries in the time that its datagrams may gather.
+// lastFrames is the number of frames at a reduction's end during which nothing
+// else happens: as many as a link of 400 Mbit/s carries in the time for which
+// datagrams may accumulate.
 const lastFrames = 4
 
-// waitsForLast says whether a reduction waits for nothing but its last frames.
+// waitsForLast reports whether a reduction waits only for its last frames.
 func (e *Endpoint) waitsForLast() bool {
 	n := e.due.Load()
 	return 0 < n && n <= lastFrames
 }
 
-// Close aborts running reductions, waits up to five seconds until all peers
-// are done with the last finished one, and releases everything, the socket
-// included. It returns the error of closing the socket.
+// Close aborts running reductions, waits up to five seconds until all peers are
+// done with the last finished one, and releases everything, including the
+// socket. It returns the error of closing the socket.
 func (e *Endpoint) Close() error {
 	e.closeOnce.Do(func() {
 		e.cancel(errClosed)
@@ -177,7 +178,7 @@ func (e *Endpoint) accept() {
 	}
 }
 
-// serve takes the streams of one peer until its connection ends.
+// serve handles the streams of one peer until its connection ends.
 func (e *Endpoint) serve(conn *quic.Conn, leaf *x509.Certificate) {
 	defer e.dismiss(leaf, conn)
 	for {
@@ -191,7 +192,8 @@ func (e *Endpoint) serve(conn *quic.Conn, leaf *x509.Certificate) {
 	}
 }
 
-// receiveFirst reads a stream's first header and gives it to the inbox.
+// receiveFirst reads a stream's first header and passes the stream to the
+// inbox.
 func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 	var b [allreduce.HeaderLen]byte
 	stream.SetReadDeadline(time.Now().Add(e.cfg.patient(holdTime)))
@@ -210,7 +212,7 @@ func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 }
 
 // admit registers a peer's connection. A peer that makes a new link has left or
-// lost its former one, whose connections are closed.
+// lost its former one. The former link's connections are closed.
 func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -225,7 +227,7 @@ func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
 		old.conns = append(old.conns, conn)
 		return true
 	case old != nil && old.name.life == name.life && old.name.number > name.number:
-		return false // a late one of a former link
+		return false // a late connection of a former link
 	case old != nil:
 		for _, c := range old.conns {
 			e.tasks.Go(func() { c.CloseWithError(connReplaced, "replaced by a new connection") })

@@ -10,9 +10,9 @@ import (
 
 // Codes with which streams are reset. They are part of the wire format.
 const (
-	codeAborted   quic.StreamErrorCode = 1 // the sender of the reset gave its reduction up
+	codeAborted   quic.StreamErrorCode = 1 // the sender of the reset gave up its reduction
 	codeStale     quic.StreamErrorCode = 2 // epoch already over, or replaced by a later one
-	codeStranger  quic.StreamErrorCode = 3 // not from the predecessor of that epoch's ring
+	codeStranger  quic.StreamErrorCode = 3 // not from the predecessor in that epoch's ring
 	codeMalformed quic.StreamErrorCode = 4 // a frame the schedule does not allow
 	codeExpired   quic.StreamErrorCode = 5 // waited too long
 )
@@ -24,7 +24,7 @@ const (
 	connRefused  quic.ApplicationErrorCode = 2
 )
 
-// PeerError is a reduction's failure and the peer at which it showed.
+// PeerError is a reduction's failure, with the peer at which it showed.
 type PeerError struct {
 	Peer string // its name
 	Err  error
@@ -35,7 +35,7 @@ func (e *PeerError) Unwrap() error { return e.Err }
 
 var errClosed = fmt.Errorf("endpoint closed: %w", net.ErrClosed)
 
-// explain puts a peer's reset into words; other errors speak for themselves.
+// explain puts a peer's reset into words; other errors stay as they are.
 func explain(err error) error {
 	reset, ok := errors.AsType[*quic.StreamError](err)
 	if !ok || !reset.Remote {

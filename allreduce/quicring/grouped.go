@@ -17,31 +17,30 @@ type groupedRank struct {
 	rank   int
 	groups allreduce.Groups
 	group  int     // this rank's
-	to     []*flow // by rank; nil where nothing is sent
-	led    []*led  // by chunk; nil where another rank leads
-	room   int     // bytes for all that comes of a piece of a led chunk, at most
+	to     []*flow // by rank; nil if nothing is sent
+	led    []*led  // by chunk; nil if another rank leads
+	room   int     // largest number of bytes for all results of a piece of a led chunk
 
 	mu         sync.Mutex
 	unfinished int      // pieces of this rank's own chunk
 	free       [][]byte // room for codes, each of them
-	taken      int      // how often there was need of more
-	// Of values, for the length of a piece: the sum of this rank's group, and
-	// that of all.
+	taken      int      // how often more was needed
+	// Values of a piece: the sum of this rank's group, and the sum of all.
 	sum, total []float32
 }
 
 // led is a chunk that a rank sums.
 type led struct {
-	from   []int // the ranks whose codes come
+	from   []int // ranks whose codes arrive
 	pieces []gathering
 }
 
-// gathering is a piece whose codes come in.
+// gathering is a piece whose codes are arriving.
 type gathering struct {
 	claimed uint64 // a bit for each of led.from
 	missing int
-	// codes are of all, one after the other. They have room from the first that
-	// comes until the last has.
+	// codes are the codes of all ranks, one after the other. They have room from
+	// the arrival of the first until the arrival of the last.
 	codes []byte
 }
 
@@ -52,7 +51,7 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 		to: make([]*flow, ranks), led: make([]*led, ranks), unfinished: r.layout.pieces(r.op.Rank),
 	}
 	peers := groups.Peers(a.rank)
-	inputs := 0 // of a piece, at most
+	inputs := 0 // largest number for a piece
 	for c := range ranks {
 		if groups.Leader(a.group, c) != a.rank {
 			continue
@@ -72,14 +71,14 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 	lo, hi := r.layout.values(0, 0) // the first piece is the longest
 	a.room = inputs * r.layout.format.EncodedLen(hi-lo)
 	a.sum, a.total = make([]float32, hi-lo), make([]float32, hi-lo)
-	// Everybody begins with the rank after it, so that no rank is sent to by
-	// all at once.
+	// Each rank begins with the rank after it, so that no rank receives from all
+	// at once.
 	after, _ := slices.BinarySearch(peers, a.rank)
 	for _, j := range slices.Concat(peers[after:], peers[:after]) {
 		r.expect(j, a.frames(j, a.rank))
 		a.to[j] = r.flowTo(j, a.frames(a.rank, j))
 	}
-	// What has to go far goes first.
+	// Long-distance pieces go first.
 	for _, own := range []bool{false, true} {
 		for c := range ranks {
 			j := job{phase: allreduce.ReduceScatter, step: allreduce.Inside, chunk: c}
@@ -98,12 +97,12 @@ func newGroupedRank(r *run, groups allreduce.Groups) *groupedRank {
 	return a
 }
 
-// sums reports whether a rank's codes of a chunk come to this one.
+// sums reports whether another rank's codes of a chunk come to this one.
 func (a *groupedRank) sums(from, chunk int) bool {
 	return a.groups.Sends(allreduce.ReduceScatter, a.step(from), from, a.rank, chunk)
 }
 
-// step is that in which a rank and this one talk.
+// step is the step in which another rank and this one communicate.
 func (a *groupedRank) step(other int) int {
 	if a.groups.Of(other) == a.group {
 		return allreduce.Inside
@@ -111,7 +110,8 @@ func (a *groupedRank) step(other int) int {
 	return allreduce.Between
 }
 
-// frames is how many go from one rank to another, one of which is this one.
+// frames is the number of frames from one rank to another, one of which is this
+// one.
 func (a *groupedRank) frames(from, to int) (n int) {
 	step := a.step(from + to - a.rank)
 	for c := range a.led {
@@ -157,7 +157,7 @@ func (a *groupedRank) claim(from int, h allreduce.Header) (codes []byte, ok bool
 	return a.theirs(from, chunk, piece), true
 }
 
-// theirs is the place of a rank's codes of a piece.
+// theirs is the place for a rank's codes of a piece.
 func (a *groupedRank) theirs(rank, chunk, piece int) []byte {
 	_, n := a.layout.place(chunk, piece)
 	l := a.led[chunk]
@@ -189,7 +189,7 @@ func (a *groupedRank) arrived(from int, h allreduce.Header, codes, payload []byt
 	a.free, g.codes = append(a.free, g.codes), nil
 }
 
-// putAll puts a job for all these ranks but this one.
+// putAll puts a job for all these ranks except this one.
 func (a *groupedRank) putAll(ranks []int, j job) {
 	for _, r := range ranks {
 		if r != a.rank {
@@ -198,9 +198,10 @@ func (a *groupedRank) putAll(ranks []int, j job) {
 	}
 }
 
-// finish sums a piece that all have sent, and sends what comes of it: the mean
-// to all, if the chunk is this rank's own, and else its group's sum to the
-// owner. The order of the ranks, and that of the groups, decides every bit.
+// finish sums a piece that all ranks have sent, and sends the result. If the
+// chunk is this rank's own, it sends the mean to all. Otherwise it sends its
+// group's sum to the owner. The order of the ranks, and that of the groups,
+// decides every bit.
 func (a *groupedRank) finish(chunk, piece int) {
 	lo, hi := a.layout.values(chunk, piece)
 	sum, total := a.sum[:hi-lo], a.total[:hi-lo]
@@ -249,7 +250,8 @@ func (a *groupedRank) finish(chunk, piece int) {
 	}
 }
 
-// addTheirs adds to the sum what a rank has sent of a piece, or begins it so.
+// addTheirs adds a rank's codes of a piece to the sum, or begins the sum with
+// them.
 func (a *groupedRank) addTheirs(sum []float32, rank, chunk, piece int, first bool) {
 	if codes := a.theirs(rank, chunk, piece); first {
 		a.codec.Dequantise(sum, codes)
@@ -269,7 +271,7 @@ func add(sum, values []float32, first bool) {
 	}
 }
 
-// shorten makes the payload that goes to everybody once; nil if it is no
+// shorten makes the payload that goes to all ranks, once; nil if it is no
 // shorter than the codes.
 func (a *groupedRank) shorten(j job, codes []byte) []byte {
 	by := a.e.coders.get()
@@ -289,12 +291,12 @@ func (a *groupedRank) frame(b []byte, j job, by *codec.Coder) []byte {
 	if j.phase == allreduce.AllGather {
 		return a.codec.AppendFrame(b, a.header(j), codes, by)
 	}
-	if l := a.led[j.chunk]; l == nil || len(l.from) == 0 { // this rank's own values, and no sum
+	if l := a.led[j.chunk]; l == nil || len(l.from) == 0 { // this rank's own values rather than a sum
 		lo, hi := a.layout.values(j.chunk, j.piece)
 		a.codec.Quantise(codes, a.data[lo:hi], a.codec.Residue(lo, hi))
 	}
 	b = a.codec.AppendFrame(b, a.header(j), codes, by)
-	// The place is free for the mean, which its owner has not had yet.
+	// The place is free for the mean, which the owner does not have yet.
 	a.enter(j.chunk, j.piece, untouched, passed)
 	return b
 }

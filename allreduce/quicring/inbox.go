@@ -18,7 +18,7 @@ type arrival struct {
 	stream *quic.Stream
 	leaf   *x509.Certificate // of the peer that opened it
 	first  allreduce.Header
-	rank   int // of that peer, once a reduction has taken it
+	rank   int // of that peer, once a reduction has taken the stream
 }
 
 // expectation is a running reduction's claim to its peers' streams.
@@ -30,21 +30,21 @@ type expectation struct {
 	gone  func(rank int)
 
 	taken []int // streams taken, by the index in from
-	// arrived holds taken streams until the reduction fetches them; ready has a
+	// arrived holds taken streams until the reduction fetches them. ready has a
 	// token when there are any.
 	arrived []*arrival
 	ready   chan struct{}
 }
 
-// earlyStreams are what is kept of one peer's streams of one epoch.
+// earlyStreams are the stored streams of one peer and epoch.
 type earlyStreams struct {
 	arrivals []*arrival
 	expiry   *time.Timer
 }
 
-// inbox matches streams with reductions. Streams of past epochs are refused;
-// of future ones the latest of every peer are kept until their reduction
-// begins here, for at most hold.
+// inbox matches streams with reductions. Streams of past epochs are refused. Of
+// future epochs, the latest of every peer is kept until its reduction begins
+// here, for at most hold.
 type inbox struct {
 	log  *slog.Logger
 	hold time.Duration
@@ -60,9 +60,9 @@ func newInbox(log *slog.Logger, hold time.Duration) inbox {
 	return inbox{log: log, hold: hold, current: make(map[uint64]*expectation), early: make(map[string]map[uint64]*earlyStreams)}
 }
 
-// begin opens x's epoch to the streams of its peers. x.fail is called when one
-// of them sends something that cannot be understood, and x.gone when one's
-// connections have ended after some of its streams were taken.
+// begin opens x's epoch to the streams of its peers. x.fail is called when a
+// peer sends something invalid. x.gone is called when a peer's connections have
+// ended after some of its streams were taken.
 func (b *inbox) begin(x *expectation) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *inbox) begin(x *expectation) error {
 	return nil
 }
 
-// end closes x's epoch: whatever still comes for it is refused.
+// end closes x's epoch: later streams for it are refused.
 func (b *inbox) end(x *expectation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *inbox) fetch(x *expectation) []*arrival {
 	return got
 }
 
-// offer takes a stream in, or resets it.
+// offer accepts a stream, or resets it.
 func (b *inbox) offer(a *arrival) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,8 +133,8 @@ func (b *inbox) offer(a *arrival) {
 	h.arrivals = append(h.arrivals, a)
 }
 
-// makeRoom makes room for a peer's streams of an epoch to come, at the cost of an
-// earlier one; nil when all that are kept are later.
+// makeRoom makes room for a peer's streams of a future epoch, by dropping an
+// earlier one. It returns nil if all stored epochs are later.
 func (b *inbox) makeRoom(name string, epoch uint64) *earlyStreams {
 	epochs := b.early[name]
 	if epochs == nil {
@@ -161,7 +161,7 @@ func (b *inbox) makeRoom(name string, epoch uint64) *earlyStreams {
 	return h
 }
 
-// forget drops what is kept of a peer's epoch.
+// forget drops the stored streams of a peer's epoch.
 func (b *inbox) forget(name string, epoch uint64) {
 	b.early[name][epoch].expiry.Stop()
 	delete(b.early[name], epoch)
@@ -191,7 +191,7 @@ func (b *inbox) match(a *arrival) {
 	}
 }
 
-// index is that of the peer with this certificate, or -1.
+// index is the index of the peer with this certificate, or -1.
 func (x *expectation) index(leaf *x509.Certificate) int {
 	for i, p := range x.from {
 		if leaf.VerifyHostname(p.Name) == nil {
@@ -201,14 +201,14 @@ func (x *expectation) index(leaf *x509.Certificate) int {
 	return -1
 }
 
-// unreadable is told that a stream of the peer with this certificate did not
+// unreadable is called when a stream of the peer with this certificate does not
 // begin with a header.
 func (b *inbox) unreadable(leaf *x509.Certificate, err error) {
 	b.log.Warn("refused a stream", "peer", peerName(leaf), "err", err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// A reset or timed-out stream may be of any epoch; only a malformed header
-	// is a running reduction's peer's fault for certain.
+	// A reset or timed-out stream may be of any epoch. Only a malformed header is
+	// certainly a fault of a running reduction's peer.
 	if !errors.Is(err, allreduce.ErrHeader) {
 		return
 	}
@@ -230,7 +230,7 @@ func (b *inbox) expire(name string, epoch uint64, h *earlyStreams) {
 	}
 }
 
-// drop forgets what is kept from a peer whose connections have ended.
+// drop forgets the stored streams of a peer whose connections have ended.
 func (b *inbox) drop(leaf *x509.Certificate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -251,7 +251,7 @@ func (b *inbox) refuse(a *arrival, code quic.StreamErrorCode) {
 }
 
 // peerName is the name by which a peer's connections and streams are counted.
-// It may be empty; who a stream is from is decided by VerifyHostname.
+// It may be empty. VerifyHostname decides which peer a stream is from.
 func peerName(leaf *x509.Certificate) string {
 	if len(leaf.DNSNames) == 0 {
 		return ""

@@ -27,7 +27,7 @@ const (
 	rttSamples = 8
 )
 
-// link is the connections to a peer. It lives and dies with the first of them.
+// link is the connections to a peer. It begins and ends with the first of them.
 type link struct {
 	peer Peer
 	name linkName
@@ -35,16 +35,16 @@ type link struct {
 	// unconfirmed counts the finished streams whose end the peer has not yet
 	// confirmed.
 	unconfirmed sync.WaitGroup
-	// ctx ends with the link, and with it the dialling of more connections.
+	// ctx ends with the link. Then no more connections are dialled.
 	ctx    context.Context
 	cancel context.CancelFunc
-	added  atomic.Int32 // connections that are being dialled beside those there are
+	added  atomic.Int32 // connections being dialled in addition to the existing ones
 
 	dialling sync.Mutex // one reduction dials the first, the others wait
 
 	// Guarded by the endpoint's mutex:
 	users int    // reductions
-	used  uint64 // when one last began: how many had ended
+	used  uint64 // number of reductions that had ended when one last began
 
 	mu    sync.Mutex
 	conns []*quic.Conn
@@ -67,8 +67,8 @@ func (l *link) suspect() {
 	}
 }
 
-// alive reports whether the first connection is, and forgets further ones that
-// have ended.
+// alive reports whether the first connection is alive, and forgets further ones
+// that have ended.
 func (l *link) alive() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *link) alive() bool {
 	return !l.suspected && first.Context().Err() == nil
 }
 
-// connections returns the connections that the link has.
+// connections returns the link's connections.
 func (l *link) connections() []*quic.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (e *Endpoint) connect(ctx context.Context, peer Peer) (*link, error) {
 	return l, nil
 }
 
-// linkName tells links apart at their other end.
+// linkName distinguishes links at their other end.
 type linkName struct {
 	life   string // of the endpoint, random
 	number uint64 // of the links that it has made
@@ -117,17 +117,17 @@ type linkName struct {
 
 func (n linkName) String() string { return fmt.Sprintf("%s/%d", n.life, n.number) }
 
-// linkNamed reads a name from a negotiated protocol. Whatever else a peer makes
-// up is a name too, only not one that anything follows.
+// linkNamed reads a name from a negotiated protocol. Anything else that a peer
+// invents is a name too, but no later link follows it.
 func linkNamed(negotiated string) linkName {
 	life, number, _ := strings.Cut(strings.TrimPrefix(negotiated, protocol), "/")
 	n, _ := strconv.ParseUint(number, 10, 64)
 	return linkName{life, n}
 }
 
-// take returns the present link to peer for another reduction. One that leads
-// elsewhere, and the one that has failed, is replaced by a new one that has no
-// connection yet.
+// take returns the present link to peer for another reduction. A link that
+// leads elsewhere, or that has failed, is replaced by a new one without
+// connections.
 func (e *Endpoint) take(peer Peer, failed *link) *link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,7 +136,7 @@ func (e *Endpoint) take(peer Peer, failed *link) *link {
 	}
 	l := e.links[peer.Name]
 	if l != nil && (l.peer != peer || l == failed) {
-		// It closes in the background, once what it carries has arrived.
+		// It closes in the background, once its data has arrived.
 		e.tasks.Go(l.close)
 		l = nil
 	}
@@ -157,8 +157,8 @@ func (e *Endpoint) release(l *link) {
 	l.users--
 }
 
-// retire closes, in the background, after a reduction among these peers, the
-// unused links to others, and those that maxIdle reductions had no use for.
+// retire closes unused links in the background, after a reduction among these
+// peers: links to other peers, and links that maxIdle reductions have not used.
 func (e *Endpoint) retire(peers []Peer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -188,7 +188,7 @@ func (l *link) dial(ctx context.Context) (*quic.Conn, error) {
 }
 
 // grow adds connections while f runs, up to the configured number or, if there
-// is none, as the tuner says. The returned function ends it.
+// is none, as the tuner decides. The returned function ends it.
 func (l *link) grow(f *flow) (stop func()) {
 	if n := l.e.cfg.Connections; n > 0 {
 		for range n - int(l.added.Load()) - len(l.connections()) { // read in this order, never too many
@@ -216,7 +216,7 @@ func (l *link) grow(f *flow) (stop func()) {
 	}
 }
 
-// tune asks the tuner again and again, until end is closed.
+// tune asks the tuner repeatedly, until end is closed.
 func (l *link) tune(f *flow, end <-chan struct{}) {
 	trips := roundTrips{received: make(map[*quic.Conn]uint64)}
 	wanted, last, s := 0, time.Now(), l.sample()
@@ -245,12 +245,12 @@ func (l *link) tune(f *flow, end <-chan struct{}) {
 	}
 }
 
-// watch notes round trips for about as long as one takes, by the last sample.
+// watch records round trips for about the duration of one, by the last sample.
 // It reports whether that was before end was closed.
 func (l *link) watch(trips *roundTrips, last tuner.Sample, end <-chan struct{}) bool {
 	interval, times := min(max(last.SmoothedRTT, minInterval), maxInterval), rttSamples
 	if last.MinRTT < allreduce.ShortRTT {
-		times = 1 // the tuner has no use for more
+		times = 1 // the tuner needs no more
 	}
 	ticker := time.NewTicker(interval / time.Duration(times))
 	defer ticker.Stop()
@@ -265,7 +265,7 @@ func (l *link) watch(trips *roundTrips, last tuner.Sample, end <-chan struct{}) 
 	return true
 }
 
-// extend dials a further connection in the background, for f to use at once and
+// extend dials another connection in the background, for f to use at once and
 // for later reductions.
 func (l *link) extend(f *flow) {
 	l.added.Add(1)
@@ -301,14 +301,14 @@ func (l *link) sample() tuner.Sample {
 func (l *link) finish(stream *quic.Stream) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx.Err() == nil { // else it is no longer waited for
+	if l.ctx.Err() == nil { // otherwise it is no longer waited for
 		l.unconfirmed.Go(func() { drain(stream, l.e.cfg.patient(holdTime)) })
 	}
 	return stream.Close()
 }
 
-// close waits up to closeTime for the peer to confirm all it was sent, then
-// closes the connections.
+// close waits up to closeTime for the peer to confirm all data, then closes the
+// connections.
 func (l *link) close() {
 	l.mu.Lock()
 	l.cancel()
@@ -323,8 +323,8 @@ func (l *link) close() {
 	l.unconfirmed.Wait()
 }
 
-// drain reads what is left of a stream after its last frame, which is its end.
-// It never resets the other direction: that may still be delivering.
+// drain reads the rest of a stream after its last frame, which is its end. It
+// never resets the other direction, which may still be delivering.
 func drain(stream *quic.Stream, hold time.Duration) {
 	stream.SetReadDeadline(time.Now().Add(hold))
 	if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
@@ -332,8 +332,8 @@ func drain(stream *quic.Stream, hold time.Duration) {
 	}
 }
 
-// waitToClose waits for group, at most that long and only until stop is closed. What
-// group waits for must end soon after in any case, when connections close.
+// waitToClose waits for group, at most for longest, and only until stop is
+// closed. The tasks of group must end soon after connections close.
 func waitToClose(group *sync.WaitGroup, longest time.Duration, stop <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"testbed/allreduce"
 )
 
-// read starts a reader of an arrived stream. It is done with data and out once
-// the reduction is complete, but then still waits for the stream's end.
+// read starts a reader of an arrived stream. It no longer uses data and out
+// once the reduction is complete, but still waits for the stream's end.
 func (r *run) read(a *arrival) {
 	stop := context.AfterFunc(r.aborted, func() { reset(a.stream, codeAborted) })
 	r.readers.Add(1)
@@ -25,8 +25,8 @@ func (r *run) read(a *arrival) {
 		defer r.readers.Done()
 		code, err := r.readAll(a)
 		if err == nil && stop() {
-			// Closing this direction tells the peer that all is here. An error
-			// would only mean that it no longer wants to know.
+			// Closing this direction tells the peer that everything has arrived. An
+			// error would only mean that it no longer wants to know.
 			a.stream.Close()
 			return
 		}
@@ -34,7 +34,7 @@ func (r *run) read(a *arrival) {
 			err = context.Cause(r.aborted)
 		}
 		select {
-		case <-r.complete: // the peer has nothing left to say that could matter
+		case <-r.complete: // the peer can send nothing more that matters
 		default:
 			name := r.op.Peers[a.rank].Name
 			r.abort(&PeerError{name, fmt.Errorf("receive from %s: %w", name, explain(err))})
@@ -43,8 +43,8 @@ func (r *run) read(a *arrival) {
 	})
 }
 
-// readAll handles the frames of a stream until its end. The code is the reason
-// to reset the stream with when it fails.
+// readAll handles the frames of a stream until its end. If it fails, the code
+// is the reason for resetting the stream.
 func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 	h := a.first
 	var b [allreduce.HeaderLen]byte
@@ -88,17 +88,17 @@ func (r *run) readAll(a *arrival) (quic.StreamErrorCode, error) {
 	}
 }
 
-// input is what is still to come from a rank.
+// input is the traffic that is still to come from a rank.
 type input struct {
 	due atomic.Int64 // frames not yet received
 
 	mu      sync.Mutex
 	ended   int // streams
-	streams int // in all; 0 until the last one's end has said so
+	streams int // in all; 0 until the end of the last one has arrived
 }
 
-// ended takes the end of a stream. Streams of one peer may begin and end in any
-// order, on connections made meanwhile, so that only their number says that no
+// ended handles the end of a stream. Streams of one peer may begin and end in
+// any order, on new connections too, so that only their number shows that no
 // more will come.
 func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error) {
 	if err := disagreement(h, r.endHeader(int(h.Count))); err != nil {
@@ -118,8 +118,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 	return 0, nil
 }
 
-// gone is told that all connections of a peer have ended over which streams
-// came.
+// gone is called when all connections of a peer with streams have ended.
 func (r *run) gone(rank int) {
 	if n := r.inputs[rank].due.Load(); n > 0 {
 		name := r.op.Peers[rank].Name
@@ -127,7 +126,7 @@ func (r *run) gone(rank int) {
 	}
 }
 
-// counted counts what is read.
+// counted counts the bytes read.
 type counted struct {
 	io.Reader
 	n *atomic.Int64
@@ -150,7 +149,7 @@ func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 	want.Format = r.codec.Format
 	if got == want && int(got.Piece) < r.layout.pieces(int(got.Chunk)) {
 		want = r.header(job{phase: got.Phase, step: int(got.Step), chunk: int(got.Chunk), piece: int(got.Piece)})
-		want.Coding, want.Payload = got.Coding, got.Payload // as the header's parser checked
+		want.Coding, want.Payload = got.Coding, got.Payload // checked by the header's parser
 	}
 	if err := disagreement(got, want); err != nil {
 		return nil, err
@@ -163,7 +162,8 @@ func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 	return nil, fmt.Errorf("frame out of order: %v step %d chunk %d piece %d", got.Phase, got.Step, got.Chunk, got.Piece)
 }
 
-// truncated tells a stream that ended early from one that ended well.
+// truncated turns the regular end of a stream into an error, if the stream
+// ended early.
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -171,8 +171,8 @@ func truncated(err error) error {
 	return err
 }
 
-// disagreement says in what a frame differs from the reduction it is for, the
-// things users configure first.
+// disagreement names the difference between a frame and its reduction,
+// beginning with the settings that users configure.
 func disagreement(got, want allreduce.Header) error {
 	switch {
 	case got == want:

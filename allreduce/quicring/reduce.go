@@ -15,10 +15,10 @@ import (
 )
 
 // Reduce writes the mean over all ranks of data into out, the same bytes on
-// every rank, quantised as Config.Format says. data is never modified; out has
-// its length, does not overlap it, and is undefined after an error. A worker
-// alone gets its data back exactly. A block of codes with a value that is not
-// finite on any rank is NaN on all.
+// every rank, quantised by Config.Format. data is never modified; out has its
+// length, does not overlap it, and is undefined after an error. A single worker
+// gets its data back exactly. A block of codes with a value that is not finite
+// on any rank is NaN on all.
 //
 // Cancelling ctx aborts at once; the error then wraps its cause, and the
 // endpoint is ready for the next epoch. The neighbours' reductions fail too,
@@ -37,8 +37,9 @@ type Reduction struct {
 	err    error
 }
 
-// Start begins what Reduce does, and returns. Up to eight reductions run at a
-// time, and a further one fails; all workers start them in the same order.
+// Start begins a reduction like Reduce, and returns. Up to eight reductions run
+// simultaneously; a further one fails. All workers must start them in the same
+// order.
 func (e *Endpoint) Start(ctx context.Context, op Op, data, out []float32) *Reduction {
 	d := &Reduction{done: make(chan struct{})}
 	start := time.Now()
@@ -65,7 +66,7 @@ func (d *Reduction) Wait() (Result, error) {
 	return d.result, d.err
 }
 
-// begin opens the epoch. The caller unlocks e.reducing in the end.
+// begin opens the epoch. The caller finally unlocks e.reducing.
 func (e *Endpoint) begin(op Op, data, out []float32, start time.Time) (r *run, err error) {
 	if err := op.check(data, out); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (op Op) check(data, out []float32) error {
 	return nil
 }
 
-// groups are those of the algorithm: one, unless it is the hierarchical.
+// groups are the groups of the algorithm: one, unless it is hierarchical.
 func (op Op) groups() allreduce.Groups {
 	if op.Algorithm == allreduce.Hierarchical {
 		return allreduce.NewGroups(op.Groups)
@@ -130,9 +131,9 @@ func (op Op) groups() allreduce.Groups {
 }
 
 // run is one reduction. Readers, one for every stream that arrives, do the
-// arithmetic and queue what answers a frame; senders, one for every connection
-// of every flow, take from the queues. Nothing a reader does waits for a
-// sender, so that frames always flow off, whatever the order of arrival.
+// arithmetic and queue the answers to frames. Senders, one for every connection
+// of every flow, take jobs from the queues. Readers never wait for senders, so
+// that frames are always consumed, whatever the order of arrival.
 type run struct {
 	e         *Endpoint
 	op        Op
@@ -145,8 +146,8 @@ type run struct {
 	flows     []*flow // one for every peer that is sent to
 	expected  *expectation
 
-	// aborted ends with the first thing that went wrong, if any does. It never
-	// ends otherwise: streams may deliver their last bytes after a success.
+	// aborted ends with the first error, if there is one. It never ends otherwise:
+	// streams may deliver their last bytes after a success.
 	aborted context.Context
 	abort   context.CancelCauseFunc
 
@@ -160,19 +161,18 @@ type run struct {
 	coding        atomic.Int64 // nanoseconds, of all readers and senders
 }
 
-// algorithm is what this rank does in a reduction. Its methods are called by
-// several goroutines.
+// algorithm is a rank's part in a reduction. Several goroutines call its
+// methods.
 type algorithm interface {
-	// claim says where the codes of a frame from a rank are to be stored, or
-	// false if no such frame is due now. Every frame can be claimed once.
+	// claim returns where to store the codes of a frame from a rank, or false if
+	// no such frame is due now. Every frame can be claimed once.
 	claim(from int, h allreduce.Header) (codes []byte, ok bool)
 	// arrived is called with every claimed frame, once its codes are there.
-	// payload is what the frame carried of them; it is the caller's again
-	// afterwards.
+	// payload is the frame's payload; it belongs to the caller again afterwards.
 	arrived(from int, h allreduce.Header, codes, payload []byte)
 	// frame appends the frame of a job to b, which has room for it.
 	frame(b []byte, j job, by *codec.Coder) []byte
-	// buffers is the number of bytes held beside the outcome.
+	// buffers is the number of bytes held besides the outcome.
 	buffers() int
 }
 
@@ -180,7 +180,7 @@ type algorithm interface {
 type job struct {
 	phase              allreduce.Phase
 	step, chunk, piece int
-	short              []byte // the payload, if it came or was made short
+	short              []byte // the payload, if it arrived or was made short
 }
 
 func (e *Endpoint) newRun(op Op, data, out []float32, start time.Time) *run {
@@ -253,7 +253,7 @@ func (r *run) run(ctx context.Context) (Result, error) {
 	}
 
 	r.e.due.Add(r.due.Load())
-	defer func() { r.e.due.Add(-r.due.Load()) }() // of what has failed
+	defer func() { r.e.due.Add(-r.due.Load()) }() // of a failed reduction
 	var flows sync.WaitGroup
 	for _, f := range r.flows {
 		flows.Go(f.run)
@@ -272,7 +272,7 @@ func (r *run) run(ctx context.Context) (Result, error) {
 	}
 	flows.Wait()
 	if !stop() {
-		abort() // it may only be on its way
+		abort() // the frame may only be on its way
 	}
 	if err := context.Cause(r.aborted); err != nil {
 		r.readers.Wait()
@@ -305,7 +305,7 @@ func (r *run) result() Result {
 // scattered notes that this rank has finished its own chunk.
 func (r *run) scattered() { r.reduceScatter.Store(int64(time.Since(r.start))) }
 
-// header is that of a job's frame.
+// header is the header of a job's frame.
 func (r *run) header(j job) allreduce.Header {
 	lo, hi := r.layout.values(j.chunk, j.piece)
 	return allreduce.Header{
@@ -324,8 +324,8 @@ func (r *run) header(j job) allreduce.Header {
 	}
 }
 
-// endHeader is that of a stream's end. If it is the last one to its peer, it
-// says how many streams there are, else 0.
+// endHeader is the header of a stream's end. For the last stream to its peer it
+// has the number of streams, otherwise 0.
 func (r *run) endHeader(streams int) allreduce.Header {
 	h := r.header(job{phase: allreduce.End})
 	h.Count, h.Payload = uint32(streams), 0
@@ -338,7 +338,7 @@ func (r *run) codes(chunk, piece int) []byte {
 	return r.outcome.Data[at : at+n : at+n]
 }
 
-// layout is where pieces lie, among the values and among the codes.
+// layout has the positions of pieces, among the values and among the codes.
 type layout struct {
 	length, ranks, piece int
 	format               allreduce.Format
@@ -367,7 +367,8 @@ func (l *layout) values(chunk, piece int) (lo, hi int) {
 }
 
 // place is where a piece's codes begin in the outcome, and how many bytes they
-// take. Pieces are whole blocks but for the last of a chunk, so lengths add up.
+// take. Pieces are whole blocks, except for the last of a chunk, so lengths add
+// up.
 func (l *layout) place(chunk, piece int) (at, n int) {
 	base, _ := allreduce.Chunk(l.length, l.ranks, chunk)
 	lo, hi := l.values(chunk, piece)

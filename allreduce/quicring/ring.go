@@ -29,7 +29,7 @@ func newStages(l *layout) stages {
 	return stages{stage: make([]stage, l.index[l.ranks]), index: l.index}
 }
 
-// enter moves a piece from one stage to another, if it is there.
+// enter moves a piece from one stage to another, if it is in the former.
 func (s *stages) enter(chunk, piece int, from, to stage) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,14 +42,14 @@ func (s *stages) enter(chunk, piece int, from, to stage) bool {
 }
 
 // stage is how far a piece has come at this rank. A stage may be entered only
-// from the one before, which is what makes every frame due once and in order,
-// and the piece's place in the outcome free when the next frame for it comes.
+// from the one before. So every frame is due once and in order, and the piece's
+// place in the outcome is free when the next frame for it comes.
 type stage uint8
 
 const (
 	untouched stage = iota
 	summed          // its sum has arrived; this rank adds its own values
-	passed          // what this rank knows of its sum has been sent on
+	passed          // the sum at this rank has been passed on
 	finished        // its mean has arrived
 )
 
@@ -101,7 +101,7 @@ func (a *ringRank) arrived(_ int, h allreduce.Header, codes, payload []byte) {
 		}
 		a.codec.Dequantise(a.out[lo:hi], codes)
 	case last:
-		// The owner finishes the chunk, and decodes what all others will.
+		// The owner finishes the chunk, and decodes the same values as all others.
 		a.codec.AddRequantise(codes, codes, a.data[lo:hi], 1/float32(a.ranks), a.codec.Residue(lo, hi))
 		a.next.put(job{phase: allreduce.AllGather, chunk: chunk, piece: piece})
 		a.codec.Dequantise(a.out[lo:hi], codes)

@@ -9,14 +9,14 @@ import (
 // roundTrips finds the shortest and the longest of the recent round trips over a
 // link. QUIC itself knows only the shortest since the beginning.
 type roundTrips struct {
-	// received is how many packets each connection had received: without new
-	// ones its latest round trip is an old one.
+	// received is the number of packets that each connection had received: without
+	// new ones its latest round trip is an old one.
 	received map[*quic.Conn]uint64
 	// 0: there was none.
 	lowest, highest time.Duration
 }
 
-// read takes in the latest round trip of every connection.
+// read records the latest round trip of every connection.
 func (r *roundTrips) read(conns []*quic.Conn) {
 	for _, c := range conns {
 		stats := c.ConnectionStats()
@@ -32,8 +32,8 @@ func (r *roundTrips) read(conns []*quic.Conn) {
 	}
 }
 
-// take returns the shortest and the longest round trip since the last time, 0 if
-// there was none.
+// take returns the shortest and the longest round trip since the last call, 0
+// if there was none.
 func (r *roundTrips) take() (lowest, highest time.Duration) {
 	lowest, highest = r.lowest, r.highest
 	r.lowest, r.highest = 0, 0

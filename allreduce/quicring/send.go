@@ -12,9 +12,9 @@ import (
 	"testbed/allreduce"
 )
 
-// flow is what one reduction sends to one peer. Its senders, one for every
-// connection of the link, share the work: whose connection can take a frame
-// takes the next one.
+// flow is the traffic of one reduction to one peer. Its senders, one for every
+// connection of the link, share the work: the first connection that can send
+// takes the next frame.
 type flow struct {
 	r      *run
 	to     Peer
@@ -24,7 +24,7 @@ type flow struct {
 	sent   atomic.Int64 // bytes
 	used   atomic.Int64 // connections that have carried frames
 	ended  atomic.Int64 // frames on the streams that have ended
-	waited atomic.Int64 // nanoseconds in which connections took no more, of all
+	waited atomic.Int64 // nanoseconds in which connections accepted nothing, summed
 
 	drained chan struct{} // closed when all jobs have been taken
 	once    sync.Once
@@ -43,7 +43,7 @@ func (f *flow) put(j job) {
 	}
 }
 
-// run sends all that is put, or fails the reduction.
+// run sends all frames that are put, or fails the reduction.
 func (f *flow) run() {
 	l, err := f.r.e.connect(f.r.aborted, f.to)
 	if err != nil {
@@ -69,8 +69,8 @@ func (f *flow) run() {
 	f.senders.Wait()
 }
 
-// join lets a connection take part, unless there is nothing left to send.
-// A reduction fails with the link's first connection, also when it carries
+// join adds a connection to the flow, unless there is nothing left to send. A
+// reduction fails with the link's first connection, even if that one carries
 // nothing.
 func (f *flow) join(conn *quic.Conn, vital bool) {
 	f.mu.Lock()
@@ -89,7 +89,7 @@ func (f *flow) fail(err error) {
 	f.r.abort(&PeerError{f.to.Name, fmt.Errorf("send to %s: %w", f.to.Name, explain(err))})
 }
 
-// suspect marks the link after a failure, if there is one.
+// suspect marks the link after a failure, if there is a link.
 func (f *flow) suspect() {
 	if f.link != nil {
 		f.link.suspect()
@@ -97,7 +97,7 @@ func (f *flow) suspect() {
 }
 
 // send writes frames over one connection until there are no more. The stream
-// opens with the first: a peer hears of it then at the earliest.
+// opens with the first frame, so the peer does not see it before.
 func (f *flow) send(conn *quic.Conn, vital bool) error {
 	var j job
 	select {
@@ -154,10 +154,10 @@ func (f *flow) sendAll(stream *quic.Stream, j job) error {
 				return f.end(stream, b, frames)
 			}
 		case <-stream.Context().Done():
-			// The peer gave up. Heeding it also when there is nothing to
-			// write lets an abort travel all the way back around the ring; the
-			// other way it can get lost, because a reset overtakes the data and
-			// with it the header that says which reduction it is about.
+			// The peer gave up. Reacting to it even with nothing to write lets an abort
+			// travel all the way back around the ring. The other way it can get lost,
+			// because a reset overtakes the data, including the header that identifies
+			// the reduction.
 			return context.Cause(stream.Context())
 		case <-f.r.aborted.Done():
 			return context.Cause(f.r.aborted)
@@ -165,9 +165,9 @@ func (f *flow) sendAll(stream *quic.Stream, j job) error {
 	}
 }
 
-// end writes the end of a stream that has carried so many frames. The last of
-// the peer's streams to end knows how many there are: all that carry frames
-// have been counted by then.
+// end writes the end of a stream that has carried so many frames. The last
+// stream to end has the number of streams: all that carry frames have been
+// counted by then.
 func (f *flow) end(stream *quic.Stream, b []byte, frames int64) error {
 	streams := 0
 	if f.ended.Add(frames) == f.frames {

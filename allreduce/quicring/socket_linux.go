@@ -13,45 +13,45 @@ import (
 )
 
 const (
-	// batchLen is how many datagrams one system call reads at most.
+	// batchLen is the most datagrams that one system call reads.
 	batchLen = 16
-	// trainLen is the longest train of datagrams, in bytes: what IP can carry.
+	// trainLen is the longest train of datagrams, in bytes: the limit of IP.
 	trainLen = 1 << 16
-	// controlLen holds what the kernel says about a train: its type of service,
-	// its address, and the length of its datagrams.
+	// controlLen is room for the kernel's description of a train: its type of
+	// service, its address, and the length of its datagrams.
 	controlLen = 128
-	// gatherTime is what a round trip may become longer by at each end, for
+	// gatherTime is the time by which each end may lengthen a round trip, for
 	// reads of more than one datagram.
 	gatherTime = time.Millisecond
-	// denseTime is between reads that follow closely: the time of a packet at
-	// 4 Mbit/s, where there is little to save.
+	// denseTime is the largest distance of reads that follow closely: the time of
+	// a packet at 4 Mbit/s, below which there is little to save.
 	denseTime = 3 * time.Millisecond
-	// fullRead is worth its system call, in bytes: three trains of quic-go's.
+	// fullRead is the number of bytes that is worth a system call: three of
+	// quic-go's trains.
 	fullRead = 60_000
-	// fastRead is more than a link of 1 Gbit/s brings while datagrams gather, in
-	// bytes. Waiting then costs more than it saves: it lengthens round trips,
-	// which windows of congestion control do not make up for. The fastReads
-	// after it do not wait.
+	// fastRead is more bytes than a link of 1 Gbit/s delivers while datagrams
+	// accumulate. Waiting then costs more than it saves: it lengthens round trips,
+	// for which congestion windows do not compensate. The fastReads after it do
+	// not wait.
 	fastRead, fastReads = 1 << 18, 32
-	// maxSegments is how many datagrams the kernel takes as one train (64
-	// before Linux 6.9), maxPayload how many bytes IPv4 does.
+	// maxSegments is the most datagrams that the kernel takes as one train (64
+	// before Linux 6.9), maxPayload the most bytes of IPv4.
 	maxSegments, maxPayload = 64, 65_507
 )
 
-// socket reads trains of datagrams, which the kernel has left together (UDP
-// GRO), and hands the datagrams out one by one. quic-go sends trains (GSO), so
-// that both sides pay the price of the kernel's network once for a dozen packets.
-// They have 20 kB at most; the socket joins those that it is given one after
-// the other, up to what the kernel takes.
+// socket reads trains of datagrams, which the kernel has kept together (UDP
+// GRO), and passes the datagrams on one by one. quic-go sends trains (GSO), so
+// that both sides pay for the kernel's network once per dozen packets. Its
+// trains have 20 kB at most. The socket joins consecutive trains, up to the
+// kernel's limit.
 type socket struct {
 	*net.UDPConn
-	// waitsForLast says whether a reduction waits for the little that is still to
-	// come.
+	// waitsForLast reports whether a reduction waits for its last few frames.
 	waitsForLast func() bool
 	reader       *ipv4.PacketConn // reads IPv6 as well
 	trains       []ipv4.Message
-	// next is the first train in trains[:n] not yet handed out whole, rest what
-	// is left of it, in datagrams of length each.
+	// next is the first train in trains[:n] that has not been passed on whole,
+	// rest is the rest of it, in datagrams of length each.
 	next, n    int
 	rest       []byte
 	length     int
@@ -62,7 +62,7 @@ type socket struct {
 	sending sync.Mutex
 	out     batch
 	filled  chan struct{} // tells flusher that out waits; nil when closed
-	ended   chan struct{} // closed when flusher has returned
+	ended   chan struct{} // closed after flusher has returned
 }
 
 // batch is trains of one connection that are sent together.
@@ -70,14 +70,15 @@ type batch struct {
 	to      *net.UDPAddr
 	control []byte
 	bytes   []byte
-	err     error // of the last that was sent, not yet returned
+	err     error // of the last batch, not yet returned
 }
 
-// newSocket returns conn as quic-go reads and writes it best, where the kernel can:
-// datagrams cross the kernel's network in trains (UDP GSO and GRO), and reads gather
-// what is about to come. waitsForLast says, at any time and from any goroutine, whether somebody waits
-// for the little that is still to come, so that nothing gathers. reached grows by the bytes
-// that come in datagrams of data.
+// newSocket returns conn in the form that is fastest for quic-go, if the kernel
+// supports it: datagrams cross the kernel's network in trains (UDP GSO and
+// GRO), and reads wait for datagrams to accumulate. waitsForLast reports, at
+// any time and on any goroutine, whether a reduction waits for its last few
+// frames, so that reads must not wait. reached grows by the bytes that come in
+// datagrams of data.
 func newSocket(conn net.PacketConn, waitsForLast func() bool, reached *atomic.Int64) net.PacketConn {
 	udp, ok := conn.(*net.UDPConn)
 	if !ok {
@@ -107,9 +108,9 @@ func newSocket(conn net.PacketConn, waitsForLast func() bool, reached *atomic.In
 	return s
 }
 
-// WriteMsgUDP sends datagrams. It is what quic-go writes with, from a goroutine
-// for each connection. The error may be that of datagrams written before; those
-// of a connection with nothing more to write are lost ones to it.
+// WriteMsgUDP sends datagrams. quic-go calls it, from a goroutine for each
+// connection. The error may be that of earlier datagrams. If a connection has
+// nothing more to write, it takes its failed datagrams for lost.
 func (s *socket) WriteMsgUDP(b, control []byte, to *net.UDPAddr) (n, controlLen int, err error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -153,8 +154,8 @@ func (s *socket) flush() {
 	}
 }
 
-// flusher sends batches that nothing more was added to by the time it runs: after
-// the writer, which woke it, has nothing left to write.
+// flusher sends batches to which nothing was added by the time it runs. The
+// writer has woken it, so it runs when the writer has nothing left to write.
 func (s *socket) flusher(filled <-chan struct{}) {
 	defer close(s.ended)
 	for range filled {
@@ -176,7 +177,7 @@ func (s *socket) Close() error {
 	return s.UDPConn.Close()
 }
 
-// ReadBatch fills datagrams. It is what quic-go reads with, from one goroutine.
+// ReadBatch fills datagrams. quic-go calls it, from one goroutine.
 func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	if s.next == s.n {
 		if s.coalescing.worthwhile() && !s.waitsForLast() {
@@ -213,25 +214,26 @@ func (s *socket) ReadBatch(datagrams []ipv4.Message, flags int) (int, error) {
 	return filled, nil
 }
 
-// leastData is the size in bytes of a datagram from which it carries data: it is no
-// acknowledgement, and no question whether somebody is there.
+// leastData is the least size in bytes of a datagram with data, rather than an
+// acknowledgement or a probe.
 const leastData = 512
 
-// coalescing decides when to let datagrams gather before they are read: where they
-// come one by one but closely, as from a link of some hundred Mbit/s. Each would
-// wake the reader, the connection's goroutine and the stream's, and every second be
-// acknowledged: that is where most of the processor time of such links goes.
+// coalescing decides when reads wait for datagrams to accumulate: when they
+// come one by one but closely, as from a link of some hundred Mbit/s. Otherwise
+// each would wake the reader, the connection's goroutine and the stream's, and
+// every second one would be acknowledged. Most of the processor time of such
+// links goes there.
 type coalescing struct {
 	sparse bool // reads find little, though they follow closely
-	fast   int  // reads that are not to wait
+	fast   int  // reads that must not wait
 	last   time.Time
 }
 
-// worthwhile says whether to wait for gatherTime before the next read.
+// worthwhile reports whether to wait for gatherTime before the next read.
 func (c *coalescing) worthwhile() bool { return c.sparse && c.fast == 0 }
 
-// found notes how many bytes a read has found, whether it may have left some, and
-// when it was.
+// found records the number of bytes of a read, whether more may be left, and
+// the time.
 func (c *coalescing) found(bytes int, more bool, now time.Time) {
 	switch {
 	case bytes > fastRead:
@@ -243,7 +245,7 @@ func (c *coalescing) found(bytes int, more bool, now time.Time) {
 	c.last = now
 }
 
-// nextTrain makes the next train the one to be handed out.
+// nextTrain makes the next train the current one.
 func (s *socket) nextTrain() {
 	if s.next == s.n {
 		return
@@ -253,8 +255,8 @@ func (s *socket) nextTrain() {
 	s.length = max(1, datagramLen(train.OOB[:train.NN], train.N))
 }
 
-// datagramLen is the length of a train's datagrams but for the last, which may
-// be shorter: all of it where the kernel says nothing else.
+// datagramLen is the length of a train's datagrams, except for the last, which
+// may be shorter. Without information from the kernel it is the whole train.
 func datagramLen(control []byte, all int) int {
 	if data := udpControl(control, unix.UDP_GRO); len(data) >= 4 {
 		return int(binary.NativeEndian.Uint32(data))
@@ -262,8 +264,8 @@ func datagramLen(control []byte, all int) int {
 	return all
 }
 
-// segmentLen is the length of the datagrams of a train to be sent, but for the
-// last: 0 if it is a single datagram.
+// segmentLen is the length of the datagrams of a train to be sent, except for
+// the last; 0 if it is a single datagram.
 func segmentLen(control []byte) int {
 	if data := udpControl(control, unix.UDP_SEGMENT); len(data) >= 2 {
 		return int(binary.NativeEndian.Uint16(data))

@@ -7,5 +7,5 @@ import (
 	"sync/atomic"
 )
 
-// newSocket returns conn as quic-go reads and writes it best.
+// newSocket returns conn in the form that is fastest for quic-go.
 func newSocket(conn net.PacketConn, _ func() bool, _ *atomic.Int64) net.PacketConn { return conn }

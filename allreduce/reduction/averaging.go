@@ -1,5 +1,5 @@
-// Package reduction says how pseudo-gradients are averaged: by which algorithm, in
-// which order, over how many connections, and as what they travel.
+// Package reduction determines how pseudo-gradients are averaged: the
+// algorithm, the order of the ring, the number of connections, and the format.
 //
 // The package is pure.
 package reduction
@@ -16,9 +16,9 @@ import (
 	"testbed/shaping"
 )
 
-// Spec is the section real.all_reduce of a scenario. It is for the real network and
-// the simulator's planned links: churn's network, where an all-reduce has a fixed
-// price, has no use for it.
+// Spec is the section real.all_reduce of a scenario. It is for the real network
+// and the simulator's planned links. Churn's network, where an all-reduce has a
+// fixed duration, does not use it.
 type Spec struct {
 	// The algorithm of the all-reduce: `ring`, `direct` (two hops: for long delays or many
 	// workers) or `hierarchical` (`direct` inside the groups of `links.groups`, then
@@ -33,7 +33,7 @@ type Spec struct {
 	Rates [][]shaping.Rate `yaml:"rates" json:"rates,omitempty"`
 	// QUIC connections to each peer. 0 chooses by the path's losses and jitter.
 	Connections int `yaml:"connections" json:"connections"`
-	// Format is that of the values on the wire.
+	// Format is the format of the values on the wire.
 	allreduce.Format `yaml:",inline"`
 	// When codes are shortened by entropy coding: `auto` (while that is faster), `on` or
 	// `off`. It changes no result. `on` is refused with 16 and 32 bits.
@@ -43,13 +43,13 @@ type Spec struct {
 	ErrorFeedback bool `yaml:"error_feedback" json:"error_feedback"`
 }
 
-// Feedback reports whether workers keep what quantisation takes: float32 loses
-// nothing.
+// Feedback reports whether workers keep the quantisation error: float32 has
+// none.
 func (a Spec) Feedback() bool { return a.ErrorFeedback && !a.Exact() }
 
-// Orders of the ring. The naive one is by the workers' ids; of the others the
-// first two have the least sum of one-way delays, the rest the highest rate of
-// the slowest hop. What is measured is so before the run.
+// Orders of the ring. The naive one follows the workers' ids. Of the others,
+// the first two have the least sum of one-way delays, the rest the highest rate
+// of the slowest hop. Measurements take place before the run.
 const (
 	OrderPlanned       = "planned"
 	OrderMeasured      = "measured"
@@ -58,13 +58,13 @@ const (
 	OrderGivenRates    = "given_rates"
 )
 
-// Orders are those of the ring.
+// Orders are the orders of the ring.
 var Orders = []string{allreduce.NaiveOrder, OrderPlanned, OrderMeasured, OrderPlannedRates, OrderMeasuredRates, OrderGivenRates}
 
-// Default is that of a scenario that says nothing of it.
+// Default is the default of a scenario.
 var Default = Spec{Algorithm: allreduce.Ring.String(), Order: allreduce.NaiveOrder, Format: allreduce.DefaultFormat, Entropy: entropy.Auto}
 
-// Validate looks at the section of a run of so many workers. The error joins
+// Validate checks the section for a run of so many workers. The error joins
 // *errs.FieldErrors.
 func (a Spec) Validate(workers int) error {
 	var other errs.Problems
@@ -78,7 +78,7 @@ func (a Spec) Validate(workers int) error {
 	return errors.Join(a.validateOrder(workers), other.Err())
 }
 
-// validateOrder looks at who sends to whom.
+// validateOrder checks the order of the ring.
 func (a Spec) validateOrder(workers int) error {
 	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
 	switch {
@@ -92,7 +92,7 @@ func (a Spec) validateOrder(workers int) error {
 	return a.validateRates(workers)
 }
 
-// validateRates looks at the rates that a ring's order is given by.
+// validateRates checks the rates for the ring's order.
 func (a Spec) validateRates(workers int) error {
 	const at = "rates"
 	switch given := a.Order == OrderGivenRates; {

@@ -1,6 +1,6 @@
-// Package ringorder puts the workers of a ring into the order that is asked for,
-// by what is known of the ways between them. It is the same for a run, the
-// simulator of the planned links, and whoever only looks at a plan.
+// Package ringorder orders the workers of a ring as requested, by what is known
+// of the paths between them. Runs, the simulator of planned links and displays
+// of a plan share it.
 package ringorder
 
 import (
@@ -14,19 +14,19 @@ import (
 	"testbed/shaping"
 )
 
-// Ways are what is known of the ways between workers, from row to column, by
-// index in Workers. The diagonals are not read.
+// Ways are the known delays or rates between workers, from row to column, by
+// index in Workers. The diagonals are ignored.
 type Ways struct {
 	Workers []policy.ID `json:"workers,omitempty"`
 	// Delays are one way, in seconds.
 	Delays [][]float64 `json:"delays,omitempty"`
-	// Rates are what rings are ordered by where there are any, and not Delays.
+	// Rates, if there are any, order rings instead of Delays.
 	Rates [][]shaping.Rate `json:"rates,omitempty"`
 }
 
-// Planned are the ways as a plan knows them before anything is measured, for the
-// order that a reduction of these workers has. They are zero where rings stay in the
-// order of the ids.
+// Planned are the ways by a plan, before anything is measured, for the order of
+// these workers' reductions. They are zero if rings stay in the order of the
+// ids.
 func Planned(of reduction.Spec, workers []policy.ID, plan *shaping.Plan) (w Ways) {
 	nodes := make([]string, len(workers))
 	for i, id := range workers {
@@ -45,7 +45,7 @@ func Planned(of reduction.Spec, workers []policy.ID, plan *shaping.Plan) (w Ways
 	return w
 }
 
-// OfAll is the ring of all workers, nil where rings stay in the order of the ids.
+// OfAll is the ring of all workers, nil if rings stay in the order of the ids.
 func (w Ways) OfAll() (*Ring, error) {
 	if !w.Known() {
 		return nil, nil
@@ -53,24 +53,25 @@ func (w Ways) OfAll() (*Ring, error) {
 	return w.Order(slices.Sorted(slices.Values(w.Workers)))
 }
 
-// Known says whether there is anything to order rings by.
+// Known reports whether there is anything to order rings by.
 func (w Ways) Known() bool { return len(w.Workers) > 0 }
 
-// Ring is an order of workers, and what it gains over that of their ids.
+// Ring is an order of workers, with its gain over the order of their ids.
 type Ring struct {
 	Order []policy.ID `json:"order"`
 	// Latency is the longest way of a chunk (allreduce.RingLatency) in seconds, to
-	// the nanosecond, NaiveLatency that in the order of the ids.
+	// the nanosecond, NaiveLatency the same in the order of the ids.
 	Latency      float64 `json:"latency_seconds"`
 	NaiveLatency float64 `json:"naive_latency_seconds"`
-	// Rate is that of the slowest hop, NaiveRate that in the order of the ids;
-	// zero where nothing limits it, or the ring is not ordered by rates.
+	// Rate is the rate of the slowest hop, NaiveRate the same in the order of the
+	// ids. They are zero if no rate is limited, or if the ring is not ordered by
+	// rates.
 	Rate      shaping.Rate `json:"rate,omitzero"`
 	NaiveRate shaping.Rate `json:"naive_rate,omitzero"`
 }
 
-// Order orders participants, which are in the order of their ids. It fails when
-// nothing is known of the ways between some of them.
+// Order orders participants, which must be in the order of their ids. It fails
+// if nothing is known of the ways between some of them.
 func (w Ways) Order(participants []policy.ID) (*Ring, error) {
 	n := len(participants)
 	index, naive := make([]int, n), make([]int, n)
@@ -115,8 +116,8 @@ func among[T any](matrix [][]T, index []int) (part [][]T) {
 	return part
 }
 
-// perBit is what a bit takes at each rate, in seconds: what a long reduction
-// waits for.
+// perBit is the time of a bit at each rate, in seconds. It determines a long
+// reduction's time.
 func perBit(rates [][]shaping.Rate) [][]float64 {
 	cost := make([][]float64, len(rates))
 	for i, row := range rates {
@@ -131,7 +132,7 @@ func perBit(rates [][]shaping.Rate) [][]float64 {
 	return cost
 }
 
-// slowest is the lowest rate around a ring, zero where none is limited.
+// slowest is the lowest rate around a ring, zero if none is limited.
 func slowest(rates [][]shaping.Rate, order []int) (lowest shaping.Rate) {
 	if rates == nil || len(order) < 2 {
 		return 0

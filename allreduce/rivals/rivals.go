@@ -1,6 +1,6 @@
-// Package rivals has the quantisers of other collectives, to be measured beside
-// package int8's on the same values. Each is written from a description of what
-// it computes, in the plainest way: their errors and sizes are the rivals' own,
+// Package rivals has the quantisers of other collectives, to be compared with
+// package int8's on the same values. Each is written from a description of its
+// computation, in the plainest way. Their errors and sizes are the rivals' own,
 // their speeds are those of plain Go. Values are finite.
 package rivals
 
@@ -9,19 +9,19 @@ import (
 	"math"
 )
 
-// Codec is a rival's way to send a chunk of values. Its functions allocate
+// Codec is a rival's encoding of a chunk of values. Its functions allocate
 // nothing.
 type Codec struct {
 	Name string
-	// Source is what the rival calls it, and whose it is.
+	// Source is the rival's name for it, and the rival.
 	Source string
-	// EncodedLen is the number of bytes that n values take. block is the number
-	// of values per scale, where there is one for a row.
+	// EncodedLen is the number of bytes of n values. block is the number of values
+	// per scale, if each row has a scale.
 	EncodedLen func(n, block int) int
 	// Quantise encodes src into dst, which has EncodedLen(len(src)) bytes.
 	Quantise func(dst []byte, src []float32, block int)
-	// DequantiseAdd writes what src decodes to plus add to sums, which may be
-	// add. add may be nil, for zeros.
+	// DequantiseAdd writes the decoded values of src plus add to sums, which may
+	// be add. add may be nil, for zeros.
 	DequantiseAdd func(sums []float32, src []byte, add []float32, block int)
 }
 
@@ -60,7 +60,7 @@ func at(x []float32, i int) float32 {
 	return x[i]
 }
 
-// bins are prime's.
+// bins is prime's number of bins.
 const bins = 256
 
 // primeQuantise follows prime-diloco's description: σ = ‖x‖ ÷ √(n−1), not
@@ -135,8 +135,8 @@ func minMaxAdd(sums []float32, src []byte, add []float32, _ int) {
 
 // zeroPointQuantise follows PCCL's description: code = round(x ÷ scale) + zero
 // point within −128 … 127; scale, a float32, and the zero point, an int64, come
-// first, and are derived from the values. It says not how: 255 steps over ±6σ
-// around the mean have the errors that were measured of it.
+// first, and are derived from the values. The description does not say how: 255
+// steps over ±6σ around the mean have PCCL's measured errors.
 func zeroPointQuantise(dst []byte, src []float32, _ int) {
 	var sum, squares float64
 	for _, x := range src {
@@ -185,7 +185,7 @@ func fp8Quantise(dst []byte, src []float32, block int) {
 		}
 		put(dst, absmax/largest8)
 		inverse := float32(0)
-		if absmax >= 0x1p-115 { // else it could not be divided by
+		if absmax >= 0x1p-115 { // division would be inexact otherwise
 			inverse = largest8 / absmax
 		}
 		codes := dst[4:][:len(row)]
@@ -221,7 +221,7 @@ func toFP8(x float32) byte {
 	return sign | byte(min(b>>drop-(127-7)<<3, 0x7e))
 }
 
-// fp8Values are the numbers of all codes; 0x7f and 0xff are no numbers.
+// fp8Values are the values of all codes; 0x7f and 0xff are NaN.
 var fp8Values = func() (values [256]float32) {
 	for code := range values {
 		exponent, fraction := code>>3&0xf, code&7

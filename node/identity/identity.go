@@ -1,5 +1,5 @@
-// Package identity makes the certificates by which the nodes of a run know each
-// other, and the TLS configurations that hold a peer to its name.
+// Package identity makes the certificates by which the nodes of a run identify
+// each other, and the TLS configurations that verify a peer's name.
 package identity
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// notBefore and notAfter bound a run's certificates: they hold whatever the wall clock
-// shows, which may be wrong or be set during the run. They are made for one run and
-// never written anywhere, so that they end with it.
+// notBefore and notAfter are the validity of a run's certificates. It covers
+// every time of the wall clock, which may be wrong or be set during the run.
+// Certificates are made for one run and never stored, so they end with it.
 var notBefore, notAfter = time.Unix(0, 0), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // Authority is the ephemeral certificate authority of one run.
@@ -100,7 +100,7 @@ func sign(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecd
 }
 
 // TLS returns a configuration for both ends of a connection: each end has to
-// present a certificate of the run. For gives it a protocol and a server.
+// present a certificate of the run. For adds a protocol and a server.
 func (c Credentials) TLS() (*tls.Config, error) {
 	cert, err := tls.X509KeyPair(c.Cert, c.Key)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c Credentials) TLS() (*tls.Config, error) {
 	}, nil
 }
 
-// For returns a copy of a configuration for one application protocol (ALPN,
-// RFC 7301). Whoever dials gives the name of the server, whoever listens "".
+// For returns a copy of a configuration for one application protocol (ALPN, RFC
+// 7301). Clients give the name of the server, servers "".
 func For(c *tls.Config, protocol, server string) *tls.Config {
 	c = c.Clone()
 	c.NextProtos, c.ServerName = []string{protocol}, server

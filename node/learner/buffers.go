@@ -5,23 +5,23 @@ import (
 	"testbed/train"
 )
 
-// Buffers are a worker's vectors for its reductions. The reduction under way has
-// them, and else the worker's driver; but the last inner step of a round writes the
-// contribution.
+// Buffers are a worker's vectors for its reductions. They belong to the
+// reduction under way, otherwise to the worker's driver. Only the contribution
+// is written by the last inner step of a round.
 type Buffers struct {
-	Outcome *codec.Outcome // of the last reduction, as it went over the wire
+	Outcome *codec.Outcome // of the last reduction, in its encoded form
 	Ranks   int            // of it
 
 	fragments train.Fragments
 	gradient  []float32 // the contribution
-	// next is the contribution to come, where that may be made while the reduction of
-	// the round before still needs gradient; else nil.
+	// next is the next contribution, if it may be computed while the reduction of
+	// the round before still needs gradient; otherwise nil.
 	next []float32
 	mean []float32 // the outcome
-	lost []float32 // with error feedback, what quantisation took from it; else nil
+	lost []float32 // with error feedback, its quantisation error; otherwise nil
 }
 
-// NewBuffers returns those for so many parameters.
+// NewBuffers returns the buffers for so many parameters.
 func NewBuffers(e *train.Exchange, parameters int, feedback bool) *Buffers {
 	b := &Buffers{fragments: e.Fragments, gradient: make([]float32, parameters), mean: make([]float32, parameters)}
 	if e.Late {
@@ -33,8 +33,8 @@ func NewBuffers(e *train.Exchange, parameters int, feedback bool) *Buffers {
 	return b
 }
 
-// Of are the parts of them that a round's reduction needs: contribution, outcome,
-// and what quantisation takes or, without error feedback, nil.
+// Of are the parts of the buffers for a round's reduction: contribution,
+// outcome, and quantisation error or, without error feedback, nil.
 func (b *Buffers) Of(round int) (gradient, mean, lost []float32) {
 	n := b.fragments.Of(round).Len
 	if b.lost != nil {
@@ -43,7 +43,7 @@ func (b *Buffers) Of(round int) (gradient, mean, lost []float32) {
 	return b.gradient[:n], b.mean[:n], lost
 }
 
-// Contribution is where that to a round is made, and to be found until Arrived.
+// Contribution is the buffer for a round's contribution, until Arrived.
 func (b *Buffers) Contribution(round int) []float32 {
 	n := b.fragments.Of(round).Len
 	if b.next != nil {
@@ -52,7 +52,7 @@ func (b *Buffers) Contribution(round int) []float32 {
 	return b.gradient[:n]
 }
 
-// Arrived has the contribution that was made last be reduced next.
+// Arrived makes the last contribution the one to reduce next.
 func (b *Buffers) Arrived() {
 	if b.next != nil {
 		b.gradient, b.next = b.next, b.gradient

@@ -1,6 +1,5 @@
-// Package learner takes a worker's inner steps: it drives a trainer from the
-// outer state of the worker, and computes without standing in the way of the
-// node it is in.
+// Package learner takes a worker's inner steps. It drives a trainer from the
+// outer state of the worker, without disturbing the node that it runs in.
 package learner
 
 import (
@@ -20,61 +19,64 @@ import (
 	"testbed/train"
 )
 
-// Config is what a Learner is made of.
+// Config is the configuration of a Learner.
 type Config struct {
 	Task    train.Task
 	Trainer train.Trainer
 	Outer   *state.Outer
-	// Optimiser is the outer one.
+	// Optimiser is the outer optimiser.
 	Optimiser train.Outer
-	// Exchange is how outer and local parameters come together.
+	// Exchange determines how outer and local parameters are combined.
 	Exchange *train.Exchange
-	// Long says that steps compute for long, as a real model's do: they get threads
-	// of the lowest priority, so that heartbeats and the all-reduce never wait for
-	// them.
+	// Long reports that steps compute for long, like a real model's. They get
+	// threads of the lowest priority, so that heartbeats and the all-reduce never
+	// wait for them.
 	Long bool
-	// Feedback is error feedback.
+	// Feedback enables error feedback.
 	Feedback bool
 	// Staleness, if it is not 0, is the weight with which a contribution that no
-	// reduction has asked for is added to the next one.
+	// reduction has used is added to the next one.
 	Staleness float32
-	// Waits reads how long threads and processes have waited for a processor. Nil: time
-	// is not the machine's, and nobody waits.
+	// Waits reads how long threads and processes have waited for a processor. Nil:
+	// time is virtual, and nothing waits.
 	Waits func(threads, processes []int) cpuwait.Times
-	// CheckpointEvery is after how many outer steps there is a checkpoint; 0: never.
+	// CheckpointEvery is the number of outer steps between checkpoints; 0: there
+	// are none.
 	CheckpointEvery int
 }
 
-// Learner is the inner optimiser of a worker, with what is the worker's own
-// beside the outer state. It has one user at a time.
+// Learner is the inner optimiser of a worker, with the worker's own state
+// besides the outer state. It has one user at a time.
 type Learner struct {
 	Config
 	compute func(do func())
-	judge   func(do func()) // apart from inner steps
-	threads []int           // that inner steps are computed on
+	judge   func(do func()) // runs apart from inner steps
+	threads []int           // threads for inner steps
 	close   []func()
 
-	// local are the parameters after the inner steps of the round ended, with what
-	// has come in since; if ended is 0 the next round begins at the outer ones. Where
-	// the exchange is plain each does, and local is nil.
+	// local are the parameters after the inner steps of the round ended, with
+	// everything that has come in since. If ended is 0, the next round begins at
+	// the outer parameters. With a plain exchange every round does, and local is
+	// nil.
 	local []float32
 	ended int
-	// Where rounds overlap: merged says that local has the outcome of the round ended,
-	// ahead that the inner steps under way, or ended last, lack that of the round
-	// before. base, where outcomes come Late, is what the next pseudo-gradient is
-	// measured from. due is what a checkpoint after the round due.round is to have.
+	// With overlapping rounds: merged reports that local has the outcome of the
+	// round ended. ahead reports that the inner steps under way, or ended last,
+	// lack the outcome of the round before. base, if outcomes come Late, is the
+	// parameters from which the next pseudo-gradient is measured. due is the own
+	// state for a checkpoint after the round due.round.
 	merged, ahead bool
 	base          []float32
 	due           struct {
 		round int
 		own   state.Own
 	}
-	// residual is what quantisation has taken from the contributions so far; nil
-	// without error feedback.
+	// residual is the quantisation error of the contributions so far; nil without
+	// error feedback.
 	residual []float32
-	// With a staleness weight, late is the last contribution, without the residual,
-	// as long as no reduction has asked for it, and fresh the one of the inner steps
-	// under way; else they are nil.
+	// With a staleness weight, late is the last contribution, without the
+	// residual, until a reduction has used it. fresh is that of the inner steps
+	// under way. Otherwise they are nil.
 	late, fresh []float32
 }
 
@@ -105,8 +107,9 @@ func New(c Config) *Learner {
 
 func at(do func()) { do() }
 
-// Step takes an inner step of a round, the first one, 1, from where the worker
-// begins it. It returns the training loss before it and how long it computed.
+// Step takes an inner step of a round. The first one, 1, begins where the
+// worker begins the round. It returns the training loss before the step and the
+// time of computing.
 func (l *Learner) Step(ctx context.Context, round, step int) (loss float64, took time.Duration, err error) {
 	l.compute(func() {
 		begin := time.Now()
@@ -124,8 +127,8 @@ func (l *Learner) Step(ctx context.Context, round, step int) (loss float64, took
 	return loss, took, nil
 }
 
-// Waits returns how long each thread that computes inner steps has waited for a processor
-// so far, as far as that is known.
+// Waits returns how long each thread that computes inner steps has waited for a
+// processor so far, if known.
 func (l *Learner) Waits() cpuwait.Times {
 	if l.Config.Waits == nil {
 		return nil
@@ -137,8 +140,8 @@ func (l *Learner) Waits() cpuwait.Times {
 	return l.Config.Waits(l.threads, processes)
 }
 
-// begin begins a round: at the worker's own parameters if it has ended the one
-// before, and at the outer ones if it comes new or has thrown steps away.
+// begin begins a round: at the worker's own parameters if it has ended the
+// round before, and at the outer ones if it is new or has discarded steps.
 func (l *Learner) begin(ctx context.Context, round int) (err error) {
 	if l.ended > 0 && l.ended == round-1 {
 		if l.ahead = !l.merged; !l.ahead {
@@ -152,8 +155,8 @@ func (l *Learner) begin(ctx context.Context, round int) (err error) {
 	return err
 }
 
-// rebase has the next pseudo-gradient measured from the outer parameters as they
-// are now or, with the eager correction, from where its round begins.
+// rebase sets the base of the next pseudo-gradient: the present outer
+// parameters or, with the eager correction, the beginning of its round.
 func (l *Learner) rebase() {
 	switch {
 	case l.base == nil:
@@ -164,10 +167,11 @@ func (l *Learner) rebase() {
 	}
 }
 
-// Contribute ends the inner steps of a round and writes the contribution to out,
-// of the length of the round's fragment: the pseudo-gradient, with late what came
-// too late for the round before, and what quantisation has taken from others; this
-// waits for Merge if the outcome of the round before does.
+// Contribute ends the inner steps of a round and writes the contribution to
+// out, which has the length of the round's fragment. It is the pseudo-gradient,
+// plus with late the contribution that came too late for the round before, plus
+// the quantisation errors of earlier ones. The errors are added by Merge if the
+// outcome of the round before is still to be merged.
 func (l *Learner) Contribute(round int, out []float32, late bool) error {
 	local := l.local
 	if local == nil {
@@ -208,10 +212,10 @@ func (l *Learner) addResidual(round int, out []float32) {
 	}
 }
 
-// Keep says that the round counts whose contribution was made last.
+// Keep confirms the round of the last contribution.
 func (l *Learner) Keep() { l.Trainer.Keep() }
 
-// Arrived says that the contribution that was made last is there to be asked for.
+// Arrived reports that the last contribution is available.
 func (l *Learner) Arrived() error {
 	l.late, l.fresh = l.fresh, l.late
 	if l.Exchange.Overlap == 0 {
@@ -226,18 +230,18 @@ func (l *Learner) Arrived() error {
 	return err
 }
 
-// Lost takes note of what quantisation took from the contribution to a round, with
-// its outer step.
+// Lost records the quantisation error of the contribution to a round, at its
+// outer step.
 func (l *Learner) Lost(round int, lost []float32) {
 	if l.residual != nil {
 		l.Exchange.Fragments.Of(round).Scatter(l.residual, lost)
 	}
 }
 
-// Merge brings what the outer step of a round, which the outer state has taken, came
-// to into the worker's parameters: those of the next round, if that is under way or
-// has ended. Then it completes contribution, the one to that. So many took part in
-// the outer step.
+// Merge adds the effect of a round's outer step, which the outer state has
+// taken, to the worker's parameters: those of the next round, if that is under
+// way or has ended. Then it also completes contribution, the next round's.
+// participants is the number of workers in the outer step.
 func (l *Learner) Merge(round int, contribution []float32, participants int) error {
 	fragment := l.Exchange.Fragments.Of(round)
 	mix := func(local []float32) {
@@ -266,13 +270,14 @@ func (l *Learner) Merge(round int, contribution []float32, participants int) err
 	return nil
 }
 
-// Reset has the next round begin at the outer parameters, which are another
-// lineage's than the worker's own.
+// Reset makes the next round begin at the outer parameters, which belong to
+// another lineage than the worker's own.
 func (l *Learner) Reset() { l.ended, l.ahead, l.due.round = 0, false, 0 }
 
-// Own returns what the worker has beside the outer state after so many outer
-// steps, in slices that are not written any more. Where rounds overlap its steps may
-// be ahead: then it is what it had as they began, with the outcome.
+// Own returns the worker's own state besides the outer state after so many
+// outer steps, in slices that are not written any more. With overlapping rounds
+// its steps may be ahead: then it is the state at their beginning, with the
+// outcome.
 func (l *Learner) Own(outerSteps int) (state.Own, error) {
 	if l.due.round == outerSteps && outerSteps > 0 {
 		own := l.due.own
@@ -291,7 +296,7 @@ func (l *Learner) Own(outerSteps int) (state.Own, error) {
 	return own, err
 }
 
-// Restore goes on from what Own returned after so many outer steps.
+// Restore continues from the result of Own after so many outer steps.
 func (l *Learner) Restore(own state.Own, outerSteps int) error {
 	if own.Inner != nil {
 		if err := l.Trainer.Restore(own.Inner); err != nil {
@@ -307,9 +312,9 @@ func (l *Learner) Restore(own state.Own, outerSteps int) error {
 	return nil
 }
 
-// Loss returns what computes the validation loss of the outer state as it is
-// now, from any goroutine, while steps are taken. What takes no time has been
-// computed by then. The error is train.ErrNoLoss if there is none.
+// Loss returns a function for the validation loss of the present outer state.
+// It may be called from any goroutine, while steps are taken. Quick losses are
+// computed at once. The error is train.ErrNoLoss if there is none.
 func (l *Learner) Loss() func() (float64, error) {
 	var now []float32
 	var loss float64
@@ -332,10 +337,10 @@ func (l *Learner) Loss() func() (float64, error) {
 	}
 }
 
-// Review returns what tells, in events, what a contribution to the outer step of a
-// round, the last one, was like, its layers too if the outer state is to be validated, and how well
-// that does as it is now. It may be called from any goroutine, while steps are
-// taken, and takes long.
+// Review returns a function that describes, in events, a contribution to the
+// last outer step. If the outer state is to be validated, it includes the
+// layers, and the state's present loss. The function may be called from any
+// goroutine, while steps are taken, and takes long.
 func (l *Learner) Review(round int, contribution, outcome []float32, format allreduce.Format, validate bool) func() ([]record.Event, error) {
 	contribution, outcome = slices.Clone(contribution), slices.Clone(outcome)
 	var layers []train.Layer
@@ -371,7 +376,7 @@ func (l *Learner) Close() error {
 	return l.Trainer.Close()
 }
 
-// thread is a thread of the operating system for computing, one thing at a time.
+// thread is an operating system's thread for computing, one task at a time.
 type thread struct {
 	work chan func()
 	tid  int

@@ -1,5 +1,5 @@
-// Package outcomes keeps what workers report of reductions and of the states that
-// they lead to, until what all participants say is there to be compared.
+// Package outcomes keeps workers' reports of reductions, and of the states
+// after them, until the reports of all participants can be compared.
 //
 // The package is pure.
 package outcomes
@@ -14,26 +14,26 @@ import (
 	"testbed/record"
 )
 
-// Reduced is what a reduction came to at a worker.
+// Reduced is a worker's report of a reduction.
 type Reduced struct {
 	Hash  string // of the mean
-	Bytes int64  // that it sent
+	Bytes int64  // sent
 	Took  time.Duration
 }
 
-// Stepped is the state that an outer step led to at a worker.
+// Stepped is a worker's report of the state after an outer step.
 type Stepped struct {
 	OuterSteps int
 	Hash       string
 	Loss       float64
 }
 
-// Book is that of a run.
+// Book has the reports of a run.
 type Book struct {
 	rule    *policy.Grouping
 	loses   bool                                   // states come with their losses
 	running map[policy.Epoch]map[policy.ID]Reduced // reductions under way, by epoch
-	steps   []step                                 // whose states are not all there, in their order
+	steps   []step                                 // outer steps without all states, in order
 }
 
 // step is an outer step that has been taken.
@@ -44,26 +44,27 @@ type step struct {
 	states       map[policy.ID]Stepped
 }
 
-// New returns an empty book of a run with these regions. Unless loses is set, the
-// losses of states are told by others, later.
+// New returns an empty book of a run with these regions. Unless loses is set,
+// the losses of states are reported separately, later.
 func New(rule *policy.Grouping, loses bool) *Book {
 	return &Book{rule: rule, loses: loses, running: map[policy.Epoch]map[policy.ID]Reduced{}}
 }
 
-// Clear forgets the states that it waits for.
+// Clear forgets the states that the book waits for.
 func (b *Book) Clear() {
 	clear(b.running)
 	b.steps = nil
 }
 
-// Waits reports whether it waits for states.
+// Waits reports whether the book waits for states.
 func (b *Book) Waits() bool { return len(b.steps) > 0 }
 
-// Begin takes note of a reduction, and Abort that it is over without an outcome.
+// Begin notes the beginning of a reduction, and Abort its end without an
+// outcome.
 func (b *Book) Begin(epoch policy.Epoch) { b.running[epoch] = map[policy.ID]Reduced{} }
 func (b *Book) Abort(epoch policy.Epoch) { delete(b.running, epoch) }
 
-// Reduced takes what a reduction came to at a worker, unless it is over.
+// Reduced takes a worker's report of a reduction, unless the reduction is over.
 func (b *Book) Reduced(epoch policy.Epoch, id policy.ID, r Reduced) (ok bool) {
 	of, ok := b.running[epoch]
 	if ok {
@@ -72,8 +73,8 @@ func (b *Book) Reduced(epoch policy.Epoch, id policy.ID, r Reduced) (ok bool) {
 	return ok
 }
 
-// Step sums up what the participants of a reduction reported, and waits for the
-// states that the outer step leads to. took converts to scenario time.
+// Step summarises the participants' reports of a reduction, and begins to wait
+// for the states after the outer step. took converts to scenario time.
 func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duration) policy.Time) record.Event {
 	e := record.Event{T: now, Type: record.ReduceDone, Round: a.Round, Epoch: a.Epoch, Lineage: a.Lineage, Participants: a.Participants}
 	of := b.running[a.Epoch]
@@ -89,8 +90,8 @@ func (b *Book) Step(now policy.Time, a *policy.OuterStep, took func(time.Duratio
 	return e
 }
 
-// Stepped takes the state that an outer step led to at a participant, unless those
-// of that step have been compared already.
+// Stepped takes a participant's state after an outer step, unless the states of
+// that step have been compared already.
 func (b *Book) Stepped(id policy.ID, s Stepped) (ok bool) {
 	for _, of := range b.steps {
 		if of.round == s.OuterSteps && slices.Contains(of.participants, id) {
@@ -101,7 +102,7 @@ func (b *Book) Stepped(id policy.ID, s Stepped) (ok bool) {
 	return false
 }
 
-// Forget expects no state of a worker any more.
+// Forget no longer expects a state of a worker.
 func (b *Book) Forget(id policy.ID) {
 	for k, of := range b.steps {
 		if _, reported := of.states[id]; !reported {

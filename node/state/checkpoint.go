@@ -14,24 +14,24 @@ import (
 	"testbed/train"
 )
 
-// Checkpoint says what a checkpoint holds. It is the first line of one, as
-// JSON; vectors follow as little-endian float32: the outer parameters, the
-// momentum and what is the writer's Own. In the checkpoints of the other workers
-// there is only that.
+// Checkpoint describes the content of a checkpoint. It is the first line of
+// one, as JSON. Vectors follow as little-endian float32: the outer parameters,
+// the momentum and the writer's Own. The checkpoints of the other workers have
+// only their Own.
 type Checkpoint struct {
 	Format     int    `json:"format"`
 	Run        string `json:"run"` // names the run
 	OuterSteps int    `json:"outer_steps"`
 	Parameters int    `json:"parameters"`
 	Hash       string `json:"hash"` // of the outer state
-	// Of is the worker whose Own it holds; Residual, Local and Inner are the hashes
-	// of its parts, empty where there is none.
+	// Of is the worker whose Own it holds. Residual, Local and Inner are the
+	// hashes of its parts, empty for missing ones.
 	Of         *policy.ID `json:"of,omitempty"`
 	Residual   string     `json:"residual,omitempty"`
 	Local      string     `json:"local,omitempty"`
 	Inner      string     `json:"inner,omitempty"`
 	InnerBytes int        `json:"inner_bytes,omitempty"`
-	// Stateless says that it does not hold the outer state.
+	// Stateless reports that it does not hold the outer state.
 	Stateless bool `json:"stateless,omitempty"`
 }
 
@@ -39,32 +39,32 @@ const (
 	checkpointFormat = 1
 	// maxCheckpoint is the largest number of parameters in a checkpoint.
 	maxCheckpoint = 1 << 30
-	// maxInner is how many bytes the state of an inner optimiser has at most for
-	// each parameter.
+	// maxInner is the largest size of an inner optimiser's state, in bytes per
+	// parameter.
 	maxInner = 64
-	// leastInner is how many it may have however few they are.
+	// leastInner is its largest size for any number of parameters.
 	leastInner = 64 << 10
 )
 
-// Own is what a worker has beside the outer state that all share.
+// Own is a worker's own state besides the outer state that all share.
 type Own struct {
-	Residual []float32 // with error feedback, what quantisation has taken
-	Local    []float32 // the parameters of its own that it goes on from
+	Residual []float32 // with error feedback, the quantisation error
+	Local    []float32 // its own parameters, from which it goes on
 	Inner    []byte    // the state of its inner optimiser
 }
 
 func (o Own) empty() bool { return o.Residual == nil && o.Local == nil && o.Inner == nil }
 
-// Saving is what a checkpoint is to hold.
+// Saving is the content of a checkpoint to be written.
 type Saving struct {
 	Run       string
 	Of        policy.ID // whose Own
 	Own       Own
-	Stateless bool // leaves the state out
+	Stateless bool // without the outer state
 }
 
-// Checkpoint returns what writes a checkpoint of the state as it is now. It fails
-// if an outer step comes before it is called.
+// Checkpoint returns a function that writes a checkpoint of the present state.
+// The function fails if an outer step comes before its call.
 func (o *Outer) Checkpoint(s Saving) func(io.Writer) (Checkpoint, error) {
 	steps, _ := o.Version()
 	return func(w io.Writer) (c Checkpoint, err error) {
@@ -126,7 +126,7 @@ func hashBytes(b []byte) string {
 	return hex.EncodeToString(h[:16])
 }
 
-// Saved is a checkpoint with what it holds.
+// Saved is a checkpoint with its content.
 type Saved struct {
 	Checkpoint
 	State *Snapshot // nil in a stateless one
@@ -174,7 +174,7 @@ func readSaved(r io.Reader) (*Saved, error) {
 			return nil, fmt.Errorf("it is cut off: %w", err)
 		}
 	}
-	if c.Inner != "" { // memory grows with what is there
+	if c.Inner != "" { // memory grows with the actual data
 		if s.own.Inner, err = io.ReadAll(io.LimitReader(in, int64(c.InnerBytes))); err == nil && len(s.own.Inner) < c.InnerBytes {
 			err = io.ErrUnexpectedEOF
 		}
@@ -243,9 +243,9 @@ func ReadState(r io.Reader, run string, parameters int) (*Saved, error) {
 	return s, nil
 }
 
-// OwnOf returns what a worker had beside the state in the checkpoint when it held
-// that: from there if it wrote it, else from one of its own, which is nil if it
-// has none.
+// OwnOf returns a worker's own state at the checkpoint: from the checkpoint if
+// the worker wrote it, otherwise from own, the worker's own checkpoint, which
+// is nil if there is none.
 func (s *Saved) OwnOf(id policy.ID, own io.Reader) (Own, error) {
 	with := s
 	if s.Of == nil || *s.Of != id {

@@ -12,16 +12,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A state travels in chunks of its values, parameters before momentum, and then,
-// of a region's state, what all regions last agreed on. On the
-// wire a chunk is a length and as many bytes: the values' first bytes, then
-// their second ones and so on, because only the signs and exponents compress,
-// and those by zstd if that shortens them. A length of zero is no chunk but a
-// keep-alive.
+// A state is sent in chunks of its values: parameters, then momentum and then,
+// for a region's state, the last state that all regions agreed on. On the wire
+// a chunk is a length and as many bytes: the values' first bytes, then their
+// second ones and so on, because only the signs and exponents compress. zstd
+// compresses them if that shortens them. A length of zero is a keep-alive
+// instead of a chunk.
 const (
 	// chunkValues is the number of values in a chunk.
 	chunkValues = 64 << 10
-	// stretch is the number of chunks asked for at a time.
+	// stretch is the number of chunks per request.
 	stretch    = worker.RequestBytes / (4 * chunkValues)
 	compressed = 1 << 31 // flag in a length
 )
@@ -58,9 +58,9 @@ type chunkWriter struct {
 }
 
 func newChunkWriter(w io.Writer) (*chunkWriter, error) {
-	// Higher levels do not find more: mantissas are noise. With a larger window
-	// than a chunk, of 4 MiB if none is given, the encoder takes 8 MiB of memory
-	// in vain, and the collector comes whenever somebody fetches.
+	// Higher levels do not compress better: mantissas are noise. With a larger
+	// window than a chunk (4 MiB by default), the encoder takes 8 MiB of memory
+	// for nothing, and every fetch triggers the garbage collector.
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(256<<10))
 	if err != nil {
 		return nil, fmt.Errorf("compressing a chunk: %w", err)
@@ -91,7 +91,7 @@ func (c *chunkWriter) write(v []float32) error {
 	return err
 }
 
-// keepAlive says that the next chunk takes a while.
+// keepAlive announces that the next chunk takes a while.
 func (c *chunkWriter) keepAlive() error {
 	_, err := c.w.Write([]byte{0, 0, 0, 0})
 	return err

@@ -20,8 +20,8 @@ type donor struct {
 	tasks sync.WaitGroup
 
 	mu sync.Mutex
-	// served are the states last asked for, at most servedStates: whoever fetches
-	// one may need longer than it stays current.
+	// served are the last requested states, at most servedStates: fetching a state
+	// may take longer than it stays current.
 	served []*hashed
 }
 
@@ -50,7 +50,7 @@ func (d *donor) answer(ctx context.Context, conn *quic.Conn, stream *quic.Stream
 		stream.CancelRead(1)
 		return fmt.Errorf("reading the request: %w", err)
 	}
-	stream.CancelRead(0) // whatever else it says
+	stream.CancelRead(0) // whatever else it sends
 	ctx, cancel := context.WithTimeout(ctx, d.patience(donorPatience))
 	defer cancel()
 	for {
@@ -136,8 +136,9 @@ func (d *donor) waitIdle(ctx context.Context, w *chunkWriter) error {
 	return nil
 }
 
-// snapshot returns the state with that hash, or the current one, or nil. With agreed
-// that is what all regions last agreed on, which outlives outer steps of regions.
+// snapshot returns the state with that hash, or the current one, or nil. With
+// agreed it is the last state that all regions agreed on, which outlives outer
+// steps of regions.
 func (d *donor) snapshot(hash string, agreed bool) *hashed {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -27,20 +27,21 @@ type Peer struct {
 	Addr netip.AddrPort
 }
 
-// fetcher gets the outer state from a worker's peers. It reads the worker's own
-// and leaves it to the caller to replace that.
+// fetcher gets the outer state from a worker's peers. It only reads the
+// worker's own state, which the caller replaces.
 type fetcher struct {
 	Config
 	transport *quic.Transport
-	kept      *partial // what an earlier fetch has got
+	kept      *partial // the part that an earlier fetch has got
 }
 
-// Fetch returns the outer state after outerSteps outer steps or more, or the
-// older one that it already has a part of, and the bytes received of its chunks.
-// The first donor is asked what there is, the others help with a large state.
-// current says that Outer is a state of the run, if an old one, and agreed that the
-// donors are of other regions: then it returns the last state that all agreed on.
-// What a failed Fetch has got is kept for the next. There may be one Fetch at a time.
+// Fetch returns the outer state after outerSteps outer steps or more, or an
+// older one that it already has a part of, and the bytes received of its
+// chunks. The first donor is asked for its version; the others help with a
+// large state. current reports that Outer is a state of the run, though an old
+// one. agreed reports that the donors are in other regions: then Fetch returns
+// the last state that all regions agreed on. A failed Fetch leaves its part to
+// the next one. There may be one Fetch at a time.
 func (e *Endpoint) Fetch(ctx context.Context, donors []Peer, outerSteps int, current, agreed bool) (*Snapshot, int64, error) {
 	return e.fetcher.fetch(ctx, donors, outerSteps, current, agreed)
 }
@@ -110,8 +111,8 @@ func (f *fetcher) dial(ctx context.Context, from Peer) (*quic.Conn, error) {
 	return f.transport.Dial(ctx, net.UDPAddrFromAddrPort(from.Addr), identity.For(f.TLS, alpn, from.Name), f.quic())
 }
 
-// ask sends a request and reads the header of the answer, for which the donor
-// may have to wait for longer than for the rest.
+// ask sends a request and reads the header of the answer, which may take the
+// donor longer than the rest.
 func (c *Config) ask(ctx context.Context, conn *quic.Conn, req request, longer time.Duration) (*answer, header, error) {
 	var h header
 	stream, err := conn.OpenStreamSync(ctx)
@@ -139,18 +140,18 @@ func (c *Config) ask(ctx context.Context, conn *quic.Conn, req request, longer t
 	return &answer{in, stream}, h, nil
 }
 
-// answer is what follows a header.
+// answer is the data after a header.
 type answer struct {
 	*bufio.Reader
 	stream *quic.Stream
 }
 
-// collect gets the missing chunks from whoever has them.
+// collect gets the missing chunks from donors that have them.
 func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) error {
 	if f.kept.left <= stretch {
 		donors = donors[:1] // a second connection is not worth it
 	}
-	// Whoever brings the last chunk ends the waiting for others.
+	// The donor that delivers the last chunk ends the waiting for others.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	problems := make([]error, len(donors))
@@ -179,8 +180,8 @@ func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) 
 	return nil
 }
 
-// receiveOutcomes reads what the header announces and returns the state that it
-// leads to. The worker's own stays as it is.
+// receiveOutcomes reads the outcomes that the header announces and returns the
+// state after them. The worker's own state stays as it is.
 func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer, agreed bool) (*Snapshot, error) {
 	if len(h.Outcomes) > worker.KeptOutcomes || slices.Contains(h.Outcomes, nil) {
 		return nil, errors.New("its list of outcomes is malformed")

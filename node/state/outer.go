@@ -1,7 +1,8 @@
 // Package state holds the outer state of a worker: the parameters that all
-// workers of a run share, with the momentum of the outer optimiser. It keeps the
-// state's versions, gets one from peers and serves it to them, and writes and
-// reads checkpoints. What is trained on it is not its business.
+// workers of a run share, with the momentum of the outer optimiser. The package
+// keeps the state's versions, fetches the state from peers and serves it to
+// them, and writes and reads checkpoints. It does not depend on the training
+// task.
 package state
 
 import (
@@ -38,8 +39,8 @@ type hashed struct {
 	digest string
 }
 
-// Outer is the outer state of a worker as it is now, with the outcomes of the
-// last outer steps. It may be used by several goroutines.
+// Outer is the present outer state of a worker, with the outcomes of the last
+// outer steps. It may be used by several goroutines.
 type Outer struct {
 	parameters int // how many
 	optimiser  train.Outer
@@ -50,13 +51,13 @@ type Outer struct {
 	now      Snapshot // its vectors are written in place
 	changed  chan struct{}
 	outcomes []*codec.Outcome // of the last outer steps, the newest last
-	// before has, where there are regions, the hash of the state before each of the
-	// outcomes: a region that has lost its state begins another line of them.
+	// before has, with regions, the hash of the state before each of the outcomes:
+	// a region that has lost its state begins another line of them.
 	before []string
 }
 
-// NewOuter returns an outer state of version 0. It takes the parameters over. rule
-// says which outer steps are those of a region.
+// NewOuter returns an outer state of version 0. It takes ownership of the
+// parameters. rule determines which outer steps are a region's own.
 func NewOuter(parameters []float32, optimiser train.Outer, fragments train.Fragments, rule *policy.Grouping) *Outer {
 	n := len(parameters)
 	return &Outer{
@@ -74,8 +75,8 @@ func (o *Outer) take(s *Snapshot, gradient []float32, to int) {
 	s.Steps = to
 }
 
-// Step takes an outer step with a mean pseudo-gradient of its fragment. outcome is
-// that in quantised form, for peers that miss the step, or nil if there is none.
+// Step takes an outer step with a mean pseudo-gradient of its fragment. outcome
+// is its quantised form, for peers that miss the step, or nil if there is none.
 func (o *Outer) Step(gradient []float32, outcome *codec.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +92,7 @@ func (o *Outer) Step(gradient []float32, outcome *codec.Outcome) {
 	o.publish()
 }
 
-// Replace goes on from a state that was fetched or read, and takes it over.
+// Replace continues from a fetched or read state, and takes ownership of it.
 func (o *Outer) Replace(s *Snapshot) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,33 +100,33 @@ func (o *Outer) Replace(s *Snapshot) {
 	o.publish()
 }
 
-// Initial has a state that nothing has changed pass for that of a later version.
+// Initial declares an unchanged state to be that of a later version.
 func (o *Outer) Initial(outerSteps int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.now.Steps = outerSteps
 }
 
-// publish tells that there is a new version. The caller holds the lock.
+// publish announces a new version. The caller holds the lock.
 func (o *Outer) publish() {
 	close(o.changed)
 	o.changed = make(chan struct{})
 }
 
-// read calls do with the state, which it may neither change nor keep.
+// read calls do with the state, which do may neither change nor keep.
 func (o *Outer) read(do func(*Snapshot)) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	do(&o.now)
 }
 
-// Base calls do with the parameters that pseudo-gradients of the next outer step are
-// measured from, which it may neither change nor keep.
+// Base calls do with the parameters from which pseudo-gradients of the next
+// outer step are measured. do may neither change nor keep them.
 func (o *Outer) Base(do func(parameters []float32)) {
 	o.read(func(s *Snapshot) { do(s.Base(o.rule.Global(s.Steps + 1))) })
 }
 
-// Read calls do with the parameters, which it may neither change nor keep.
+// Read calls do with the parameters, which do may neither change nor keep.
 func (o *Outer) Read(do func(parameters []float32)) {
 	o.read(func(s *Snapshot) { do(s.Parameters) })
 }
@@ -156,7 +157,8 @@ func (o *Outer) snapshot(agreed bool) (c Snapshot) {
 	return c
 }
 
-// version returns what snapshot would have, without its vectors.
+// version returns the version and the hash of snapshot's state, without its
+// vectors.
 func (o *Outer) version(agreed bool) (steps int, hash string) {
 	o.read(func(s *Snapshot) {
 		steps, hash = s.Steps, ""
@@ -169,13 +171,14 @@ func (o *Outer) version(agreed bool) (steps int, hash string) {
 	return steps, hash
 }
 
-// since returns the outcomes of the outer steps after the one that a request has,
-// the version and the hash of the state that they lead to, if all of them are kept.
-// To what all regions last agreed on only the steps of all lead.
+// since returns the outcomes of the outer steps after a request's version, and
+// the version and the hash of the state after them, if all of them are kept.
+// For the last state that all regions agreed on, these are the global steps
+// only.
 func (o *Outer) since(req request) (outcomes []*codec.Outcome, steps int, hash string, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	now, first := &o.now, o.now.Steps-len(o.outcomes) // the version before the first that is kept
+	now, first := &o.now, o.now.Steps-len(o.outcomes) // version before the first kept outcome
 	outcomes = []*codec.Outcome{}
 	switch missed, kept := worker.Missed(*req.Have, now.Steps, len(o.outcomes)); {
 	case *req.Have < 0 || missed < 0 || !kept && !req.Agreed:
@@ -221,8 +224,8 @@ func writeFloats(w io.Writer, v []float32) error {
 	return nil
 }
 
-// readFloats reads n values. Memory grows with what is there, and not with what
-// is announced.
+// readFloats reads n values. Memory grows with the actual data rather than with
+// the announced length.
 func readFloats(r io.Reader, n int) ([]float32, error) {
 	v := make([]float32, 0, min(n, floatsPerWrite))
 	buf := make([]byte, 4*floatsPerWrite)

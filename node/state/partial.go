@@ -10,15 +10,14 @@ import (
 	"testbed/train"
 )
 
-// partial is a state of which some chunks are still missing. It outlives a
-// fetch that fails.
+// partial is a state with missing chunks. It outlives a fetch that fails.
 type partial struct {
 	hashed
-	agreed bool // it is what all regions last agreed on
+	agreed bool // it is the last state that all regions agreed on
 
 	mu    sync.Mutex
 	have  []bool // by chunk
-	asked []int  // by chunk: donors that have been asked for it and may still answer
+	asked []int  // by chunk: number of donors that have been asked for it and may still answer
 	left  int    // chunks still missing
 	bytes int64  // received, as compressed
 }
@@ -33,8 +32,9 @@ func newPartial(h header, agreed bool) *partial {
 	return &partial{hashed: hashed{s, h.Hash}, agreed: agreed, have: make([]bool, chunks), asked: make([]int, chunks), left: chunks}
 }
 
-// take returns the beginning and end of a stretch to ask for: of chunks that
-// nobody has been asked for, or else of some for which another donor has.
+// take returns the beginning and end of a stretch to ask for: chunks that no
+// donor has been asked for, or else chunks that another donor has been asked
+// for.
 func (p *partial) take() (from, to int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *partial) take() (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// put takes chunk i over, once, and reports whether the state is complete.
+// put stores chunk i, once, and reports whether the state is complete.
 func (p *partial) put(i int, values []float32) (complete bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *partial) put(i int, values []float32) (complete bool) {
 	return p.left == 0
 }
 
-// settle ends the asking for a stretch.
+// settle ends the request for a stretch.
 func (p *partial) settle(from, to int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,20 +16,20 @@ import (
 	"testbed/node/identity"
 )
 
-// The state transfer: whoever needs the outer state opens a stream to a donor
-// and asks in one line of JSON. The donor answers with a line that describes
-// what follows: the quantised outcomes of the outer steps that the asker has
-// missed, where those are few. Otherwise nothing follows yet: the asker then
-// asks for the chunks of the state with the hash that the line names, a stretch
-// at a time, of that donor and of others that hold the same. What it has got
-// when a donor fails it keeps, and goes on from there with the next.
+// The state transfer: a worker that needs the outer state opens a stream to a
+// donor and sends a line of JSON. The donor answers with a line of JSON. If the
+// asker has missed few outer steps, their quantised outcomes follow. Otherwise
+// nothing follows yet: the asker requests the chunks of the state with the hash
+// in the answer, a stretch at a time, from that donor and from others that hold
+// the state. If a donor fails, the asker keeps the received chunks and
+// continues with the next donor.
 const (
 	alpn          = "testbed-state/2"
-	donorPatience = 30 * time.Second // for an outer step that is on its way
+	donorPatience = 30 * time.Second // wait for an outer step that is on its way
 	transferIdle  = 30 * time.Second
-	handshake     = 5 * time.Second // as quic-go has it
-	// chunkPatience bounds how long a stream of chunks may stall. A donor
-	// that is busy says so once in a keepAlivePeriod.
+	handshake     = 5 * time.Second // quic-go's
+	// chunkPatience bounds how long a stream of chunks may stall. A busy donor
+	// sends a keep-alive once in a keepAlivePeriod.
 	chunkPatience   = 4 * time.Second
 	keepAlivePeriod = time.Second
 	maxHeader       = 64 << 10
@@ -39,49 +39,50 @@ const (
 
 type request struct {
 	OuterSteps int `json:"outer_steps"` // the least version wanted
-	// Have is the version that the asker holds; absent, it holds none.
+	// Have is the version that the asker holds; absent if it holds none.
 	Have *int `json:"have,omitempty"`
-	// Base is the hash of what the asker holds, where there are regions.
+	// Base is the hash of the asker's state, with regions.
 	Base string `json:"base,omitempty"`
-	// Agreed wants what all regions last agreed on.
+	// Agreed asks for the last state that all regions agreed on.
 	Agreed bool `json:"agreed,omitempty"`
-	// Hash names a state of which the asker has a part already, or wants
-	// chunks From, From+1, … To-1.
+	// Hash names a state of which the asker has a part already, or asks for chunks
+	// From, From+1, … To-1.
 	Hash string `json:"hash,omitempty"`
 	From int    `json:"from,omitempty"`
 	To   int    `json:"to,omitempty"`
-	// WhileBusy wants chunks while the donor needs its network for something else.
+	// WhileBusy asks for chunks even while the donor needs its network for
+	// something else.
 	WhileBusy bool `json:"beside,omitempty"`
 }
 
 type header struct {
 	OuterSteps int              `json:"outer_steps"`
 	Parameters int              `json:"parameters"`
-	Hash       string           `json:"hash"`               // of the state, in the end
-	Regional   bool             `json:"regional,omitempty"` // it is a region's, with what was last agreed on
+	Hash       string           `json:"hash"`               // of the final state
+	Regional   bool             `json:"regional,omitempty"` // a region's state, with the last agreed one
 	Outcomes   []*codec.Outcome `json:"outcomes"`           // null: the whole state is needed
 	Error      string           `json:"error,omitempty"`
 }
 
-// Config is what an Endpoint is made of.
+// Config is the configuration of an Endpoint.
 type Config struct {
 	// Conn is the UDP socket. The Endpoint owns it from Listen on and closes it.
 	Conn net.PacketConn
 	// TLS is an identity of the run.
 	TLS *tls.Config
-	// Outer is the state that is served, and that fetched outer steps follow on.
-	// It may be nil where nothing is served: then a fetch takes any.
+	// Outer is the served state, to which fetched outer steps are applied. It may
+	// be nil if nothing is served: then a fetch accepts any state.
 	Outer *Outer
-	// Busy says whether the network is needed for something else: chunks wait
-	// until then, so that a joiner does not hold a reduction up. Nil: never.
+	// Busy reports whether the network is needed for something else. Chunks wait
+	// for its end, so that a joiner does not delay a reduction. Nil: never.
 	Busy func() bool
-	// WhileBusy has donors send what is fetched while they are busy, too.
+	// WhileBusy makes donors send requested chunks even while they are busy.
 	WhileBusy bool
-	// Dilation is how many times slower the network is by the machine's clock than
-	// what is patient here is made for; 0 is 1.
+	// Dilation is the factor by which the network is slower by the machine's clock
+	// than the waiting times here assume; 0 is 1.
 	Dilation float64
 	// Patience is how long, in real time, a healthy exchange may stall on the
-	// slowest link: nothing here is less patient.
+	// slowest link. No waiting time here is shorter.
 	Patience time.Duration
 	// PacketSize is the largest UDP payload in bytes.
 	PacketSize uint16
@@ -111,8 +112,8 @@ func (c *Config) quic() *quic.Config {
 	}
 }
 
-// Endpoint exchanges outer states with the peers of a run: it serves its own and
-// fetches theirs.
+// Endpoint exchanges outer states with the peers of a run: it serves its own
+// and fetches theirs.
 type Endpoint struct {
 	transport *quic.Transport
 	listener  *quic.Listener
@@ -141,14 +142,14 @@ func (e *Endpoint) Serve(ctx context.Context) {
 	}
 }
 
-// Close ends all connections and waits for what they have begun.
+// Close ends all connections and waits for their goroutines.
 func (e *Endpoint) Close() error {
 	err := errors.Join(e.listener.Close(), e.transport.Close(), e.transport.Conn.Close())
 	e.donor.tasks.Wait()
 	return err
 }
 
-// patient is a stream on which nothing may stall for long.
+// patient is a stream that must not stall for long.
 type patient struct {
 	*quic.Stream
 	patience time.Duration
@@ -159,8 +160,8 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.Stream.Read(b)
 }
 
-// Write writes little by little: on a slow link a chunk may take longer than
-// it may stall.
+// Write writes in small parts: on a slow link a whole chunk may take longer
+// than the allowed stall.
 func (p *patient) Write(b []byte) (n int, err error) {
 	const piece = 8 << 10
 	for err == nil && n < len(b) {

@@ -1,4 +1,4 @@
-// Package stepclock lets the time of inner steps pass, which stops while
+// Package stepclock measures the time of inner steps, which stands still while
 // the worker is paused.
 package stepclock
 
@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Clock keeps when the worker was paused. A process that is stopped does
-// not see its timers stop, so that it has to be told of its pauses if the
-// inner step under way is to go on with the time it had left. Its methods may be
-// called from any goroutine.
+// Clock records when the worker was paused. The timers of a stopped process do
+// not stop. So the process has to be told of its pauses, to let the inner step
+// under way go on with its remaining time. Its methods may be called from any
+// goroutine.
 type Clock struct {
 	mu      sync.Mutex
 	all     []pause
 	changed chan struct{} // closed at the next change
 }
 
-// pause is from a time until another; one that is not over ends at zero. In one that is
-// stopped the process does not run.
+// pause is a pause from a time until another; an unfinished one ends at zero.
+// If it is stopped, the process does not run.
 type pause struct {
 	from, until time.Time
 	stopped     bool
@@ -53,13 +53,13 @@ func (c *Clock) tell() {
 	c.changed = make(chan struct{})
 }
 
-// Running is how long the process has run since a time: it was not stopped, but may have
-// hung.
+// Running is how long the process has run since a time: it was not stopped,
+// though it may have hung.
 func (c *Clock) Running(t time.Time) time.Duration {
 	return c.without(t, func(p pause) bool { return p.stopped })
 }
 
-// Going is how long the worker has not been paused since a time.
+// Going is the time since a time for which the worker was not paused.
 func (c *Clock) Going(t time.Time) time.Duration {
 	return c.without(t, func(pause) bool { return true })
 }
@@ -80,7 +80,7 @@ func (c *Clock) without(t time.Time, these func(pause) bool) time.Duration {
 	return left
 }
 
-// since is how much of a pause that is over is after a time.
+// since is the part of a finished pause after a time.
 func (p pause) since(t time.Time) time.Duration {
 	if p.from.Before(t) {
 		p.from = t
@@ -92,8 +92,8 @@ func (c *Clock) paused() bool {
 	return len(c.all) > 0 && c.all[len(c.all)-1].until.IsZero()
 }
 
-// since returns how long the worker has been paused since a time, whether it
-// is, and what is closed when that changes.
+// since returns how long the worker has been paused since a time, whether it is
+// paused, and a channel that is closed when that changes.
 func (c *Clock) since(t time.Time) (total time.Duration, paused bool, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,8 +105,8 @@ func (c *Clock) since(t time.Time) (total time.Duration, paused bool, changed <-
 	return total, c.paused(), c.changed
 }
 
-// Pass waits until a time has passed since begin in which the worker was not
-// paused, and returns for how long it was.
+// Pass waits until the worker has been unpaused for a time since begin, and
+// returns how long it was paused.
 func (c *Clock) Pass(ctx context.Context, begin time.Time, d time.Duration) (time.Duration, error) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

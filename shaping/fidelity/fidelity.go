@@ -62,7 +62,7 @@ type Measurements struct {
 	UnplannedDrops uint64 `json:"unplanned_drops"`
 	// BusyShare is the share of its rate that a link passed on while packets
 	// waited for it; it should be 1. It is that of the worst link, BusyLink, named
-	// by its sender. BusyFor is how long that link was busy.
+	// by its sender. BusyTime is how long that link was busy.
 	BusyLink  string        `json:"busy_link,omitempty"`
 	BusyTime  time.Duration `json:"busy_time_ns"`
 	BusyShare float64       `json:"busy_share"`

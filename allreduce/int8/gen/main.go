@@ -12,8 +12,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// lanes is an instruction set's vector width in float32 values, and how to
-// write the few steps in which the sets differ by more than that.
+// lanes is an instruction set's vector width in float32 values, with the few
+// steps in which the sets differ otherwise.
 type lanes struct {
 	name   string
 	values int
@@ -22,18 +22,19 @@ type lanes struct {
 	zero   func(v reg.VecVirtual)
 	load   func(src, v Op)
 	// absmax takes the magnitudes of src, a vector or memory, into the running
-	// maximum top. A set that has one instruction for it is blind to NaN: it
-	// takes the other operand.
+	// maximum top. A set with a single instruction for it ignores NaN: it takes
+	// the other operand.
 	absmax func(mask, src, spare, top Op)
 	blind  bool
 	// narrow writes the integers in vs, 16 values in all, to the low 16 bytes
 	// of the first, saturated.
 	narrow func(vs []reg.VecVirtual)
-	// halves returns how to make the codes in the halves of so many bytes
-	// float32 values, multiplied by scale, and what to do when scale changes.
+	// halves returns the code that converts the codes in the halves of so many
+	// bytes to float32 values, multiplied by scale, and the code for a change of
+	// scale.
 	halves func(scale reg.VecVirtual) (decode func(src Mem, v reg.VecVirtual), scaled func())
-	// pair puts the 16-bit integers from 0 to 255 in vs, all that is in both,
-	// into bytes of one vector, which it returns, in order.
+	// pair packs the 16-bit integers from 0 to 255 in vs into the bytes of one
+	// vector, which it returns, in order.
 	pair func(vs []reg.VecVirtual) reg.Register
 	// stream is a store past the caches.
 	stream func(v, dst Op)
@@ -78,9 +79,9 @@ var avx512 = lanes{
 	name: "AVX512", values: 16, perByte: 1, vector: ZMM, and: func(a, b, and Op) { VPANDD(a, b, and) },
 	zero: func(v reg.VecVirtual) { VPXORD(v, v, v) },
 	load: func(src, v Op) { VMOVDQU32(src, v) },
-	// The limit of the kernels on vectors in the cache is how many vector
-	// operations a processor begins in a cycle, so one less shows: 7 % in a
-	// step of the ring (Zen 4).
+	// On vectors in the cache, the kernels are limited by the number of vector
+	// operations that a processor begins per cycle. One operation less gains 7 %
+	// in a step of the ring (Zen 4).
 	absmax: func(_, src, _, top Op) { VRANGEPS(Imm(0b10_11), src, top, top) },
 	blind:  true,
 	narrow: func(vs []reg.VecVirtual) { VPMOVSDB(vs[0], vs[0].AsX()) },
@@ -109,13 +110,13 @@ var avx512 = lanes{
 }
 
 const (
-	// perStep is how many values the smallest step of a loop handles: blocks
-	// are multiples of it.
+	// perStep is the number of values in the smallest step of a loop: blocks are
+	// multiples of it.
 	perStep = 16
-	// perTurn is how many an iteration of the main part of a loop handles:
-	// those whose codes fill a cache line.
+	// perTurn is the number of values in an iteration of a loop's main part: their
+	// codes fill a cache line.
 	perTurn = 64
-	// lineValues is how many float32 values fill a cache line.
+	// lineValues is the number of float32 values in a cache line.
 	lineValues = 16
 )
 
@@ -130,10 +131,10 @@ const (
 	maxScale4    = 0x7e124924
 )
 
-// How far ahead of the values in work the caller's stream is fetched, in bytes.
-// One line of each page is touched well before the others are fetched: where a
-// page begins, the processor's own prefetching stops and addresses must be
-// looked up first.
+// Distance in bytes at which the caller's stream is prefetched, ahead of the
+// present values. One line of each page is touched well before the others are
+// fetched: at the beginning of a page, the processor's own prefetching stops
+// and addresses must be looked up first.
 const (
 	fetchAhead = 8 << 10
 	touchAhead = 12 << 10
@@ -178,12 +179,12 @@ func (l lanes) several(n int) []reg.VecVirtual {
 
 // Indices and lengths count bytes of codes.
 
-// value addresses float32 value k behind index.
+// value is the address of float32 value k after index.
 func (l lanes) value(base, index reg.Register, k int) Mem {
 	return Mem{Base: base, Index: index, Scale: uint8(4 * l.perByte), Disp: 4 * k}
 }
 
-// code addresses the code of value k behind index.
+// code is the address of the code of value k after index.
 func (l lanes) code(base, index reg.Register, k int) Mem {
 	return Mem{Base: base, Index: index, Scale: 1, Disp: k / l.perByte}
 }
@@ -197,10 +198,10 @@ func (l lanes) length() reg.Register {
 	return n
 }
 
-// constant addresses one of halfConstants.
+// constant is the address of one of halfConstants.
 func constant(name string) Mem { return NewDataAddr(Symbol{Name: name, Static: true}, 0) }
 
-// halfConstants are those that codes of 4 bits need.
+// halfConstants are the constants for codes of 4 bits.
 func halfConstants() {
 	table := func(name string, n int, word func(i int) uint32) {
 		GLOBL(name, RODATA|NOPTR)
@@ -212,7 +213,7 @@ func halfConstants() {
 	table("downwards", 16, func(i int) uint32 { return uint32(4 * (i % 8)) })
 	table("upwards", 8, func(i int) uint32 { return uint32(28 - 4*i) })
 	table("lowHalves", 16, func(int) uint32 { return 0x0f0f0f0f })
-	table("joined", 16, func(int) uint32 { return 0x10011001 }) // by turns × 1 and × 16
+	table("joined", 16, func(int) uint32 { return 0x10011001 }) // alternately × 1 and × 16
 }
 
 // broadcastBits fills a vector with a 32-bit pattern.
@@ -242,7 +243,7 @@ func (l lanes) broadcastTo(v reg.VecVirtual, name string) {
 }
 
 // loop runs body for the values from 0, 64, … and then in steps of 16 up to n,
-// which is positive. body is told how many values it is to handle, and runs
+// which is positive. body gets the number of values to handle, and is called
 // twice.
 func (l lanes) loop(n reg.Register, body func(i reg.GPVirtual, values int)) {
 	i, most := GP64(), GP64()
@@ -304,7 +305,7 @@ func (m maximum) begin() {
 	}
 }
 
-// take takes in vector k of a step, in a register or in memory.
+// take includes vector k of a step, in a register or in memory.
 func (m maximum) take(k int, src Op) { m.absmax(m.mask, src, m.spare, m.tops[k%len(m.tops)]) }
 
 // result returns the maximum, in both kinds of registers.
@@ -322,8 +323,8 @@ func (m maximum) result() (x reg.Register, r reg.GPVirtual) {
 	return x, r
 }
 
-// order is the order in which packing four vectors of integers to one of bytes
-// leaves them, in double words: packing works within 128-bit lanes.
+// order is the order, in double words, of bytes after packing four vectors of
+// integers to one of bytes: packing works within 128-bit lanes.
 func (l lanes) order() {
 	GLOBL("order"+l.name, RODATA|NOPTR)
 	across := l.values / 4 // lanes of 128 bits in a vector
@@ -350,19 +351,19 @@ func (l lanes) encoder() encoder {
 	return e
 }
 
-// codes makes integers of the first vectors behind i.
+// codes makes integers of the first vectors after i.
 func (e encoder) codes(src, i reg.Register, first, vectors int) []reg.VecVirtual {
 	vs := e.vs[:vectors]
 	for k, v := range vs {
 		VMULPS(e.value(src, i, (first+k)*e.lanes.values), e.inverse, v)
-		VCVTPS2DQ(v, v) // rounds half to even, as MXCSR says by default
+		VCVTPS2DQ(v, v) // rounds half to even, MXCSR's default
 	}
 	return vs
 }
 
-// encode writes the codes of so many values behind i. The integer of a NaN, as
-// of all that is out of range, is the least one; narrowing saturates, so the
-// code is -128, which nothing else leads to.
+// encode writes the codes of so many values after i. The integer of a NaN, as
+// of all values out of range, is the least one. Narrowing saturates, so the
+// code is -128, which has no other cause.
 func (e encoder) encode(codes, src, i reg.Register, values int, store func(v, dst Op)) {
 	if values < 4*e.lanes.values {
 		vs := e.codes(src, i, 0, values/e.lanes.values)
@@ -404,8 +405,8 @@ func join(and func(a, b, and Op), v reg.Register) {
 	VPMADDUBSW(constant("joined"), v, v)
 }
 
-// result returns whether there was a code of -128, other than 0 if so: its
-// magnitude is the only one with the highest bit set.
+// result returns whether there was a code of -128; if so it is not 0. Only the
+// magnitude of -128 has the highest bit set.
 func (e encoder) result() reg.GPVirtual {
 	x, r := e.fold(e.least, VPMINSB), GP32()
 	VPABSB(x, x)
@@ -419,7 +420,7 @@ func (l lanes) function(name, signature, doc string, multiple int) {
 	Doc(fmt.Sprintf("%s%s %s n is a positive multiple of %d.", name, l.name, doc, multiple))
 }
 
-// blindness is what to say of a maximum.
+// blindness is the remark about a maximum that may miss a NaN.
 func (l lanes) blindness() string {
 	if l.blind {
 		return " It does not see NaN."
@@ -466,8 +467,8 @@ func (l lanes) quantise(stream bool) {
 	RET()
 }
 
-// sink is where a kernel's output goes: by the usual store, or past the caches,
-// with what to say of that.
+// sink is the destination of a kernel's output: the usual store, or past the
+// caches, with the remark about it.
 func (l lanes) sink(stream bool, name, output string, usual func(v, dst Op)) (fullName, doc string, store func(v, dst Op)) {
 	if stream {
 		return name + "Stream", " " + output + " begin on a cache line, and go past the caches.", l.stream
@@ -497,7 +498,7 @@ func (l lanes) dequantise(stream bool) {
 	RET()
 }
 
-// decoder returns what halves does, for codes of either width.
+// decoder returns the functions of halves, for codes of either width.
 func (l lanes) decoder(scale reg.VecVirtual) (decode func(src Mem, v reg.VecVirtual), scaled func()) {
 	if l.perByte == 2 {
 		return l.halves(scale)
@@ -545,7 +546,8 @@ func (a adder) add(i reg.Register, values int) {
 	}
 }
 
-// named names a kernel by the width of its codes: those of 8 bits go without.
+// named names a kernel by the width of its codes: those of 8 bits have no
+// suffix.
 func (l lanes) named(name string) string {
 	if l.perByte == 2 {
 		return name + "4"
@@ -553,8 +555,8 @@ func (l lanes) named(name string) string {
 	return name
 }
 
-// sum names what add and its kin compute: there are two of each, the usual one
-// and the one for the last step of the ring, which has a multiplication more.
+// sum names the functions of add and its kin. There are two of each: the usual
+// one, and one with a multiplication more for the last step of the ring.
 func sum(name string, multiply bool) (fullName, parameter, formula string) {
 	if multiply {
 		return name + "Mul", ", mul float32", "(float32(code) × scale + own) × mul"
@@ -588,11 +590,11 @@ func (l lanes) add(multiply, stream bool) {
 	RET()
 }
 
-// addQuantise adds up one block and writes the codes of the block before it, by
-// turns, block after block: encoding begins with a maximum and two divisions
-// that take long to come by, and adding fills the time. What is out of the
-// ordinary it leaves to its caller. A scale that is no finite number needs no
-// care: it makes no sum finite.
+// addQuantise adds up one block and writes the codes of the block before it, in
+// turn, block after block. Encoding begins with a maximum and two divisions,
+// which take long; adding fills the time. It leaves special cases to its
+// caller. A scale that is not finite is no special case: it makes all sums
+// non-finite.
 func (l lanes) addQuantise(multiply, stream bool) {
 	name, doc, store := l.sink(stream, "addQuantise", "Codes", l.load)
 	name, mul, formula := sum(l.named(name), multiply)
@@ -664,7 +666,7 @@ func (l lanes) addQuantise(multiply, stream bool) {
 	RET()
 }
 
-// fence makes what has gone past the caches visible in order.
+// fence makes writes past the caches visible in order.
 func fence() {
 	TEXT("fence", NOSPLIT, "func()")
 	Doc("fence orders what quantiseStream has written before all that is written later.")
@@ -672,7 +674,7 @@ func fence() {
 	RET()
 }
 
-// flush puts memory out of the caches, for measuring.
+// flush removes memory from the caches, for measuring.
 func flush() {
 	TEXT("flush", NOSPLIT, "func(p *byte, n int)")
 	Pragma("noescape")
@@ -689,8 +691,8 @@ func flush() {
 	RET()
 }
 
-// canFlush asks whether the processor has flush's instruction: it is younger
-// than AVX2.
+// canFlush reports whether the processor has flush's instruction, which is
+// younger than AVX2.
 func canFlush() {
 	TEXT("canFlush", NOSPLIT, "func() bool")
 	Doc("canFlush reports whether the processor has the instruction that flush needs. It must have AVX2.")
