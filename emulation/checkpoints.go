@@ -20,15 +20,15 @@ import (
 	"testbed/record"
 )
 
-// What a run needs to go on after its death lies in this folder of the run
-// directory until the run is over.
+// Until a run is over, this folder of the run directory has everything needed
+// to resume it.
 const (
 	resumeDir   = "resume"
 	journalFile = "journal.jsonl"
-	// keptCheckpoints is how many checkpoints are kept: the last one, and one
-	// in case that it is damaged.
+	// keptCheckpoints is the number of checkpoints kept: the last one, and another
+	// in case it is damaged.
 	keptCheckpoints = 2
-	// aside ends the names of files that the run does not go on from.
+	// aside ends the names of files that the run does not resume from.
 	aside = ".aside"
 )
 
@@ -46,7 +46,7 @@ func (p *player) keep(w *worker, saved state.Checkpoint) error {
 	})
 }
 
-// write is keep when the memory is here.
+// write is keep once the memory is here.
 func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 	p.keeping.Go(func() {
 		name := checkpointName(saved.OuterSteps)
@@ -71,7 +71,7 @@ func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 	})
 }
 
-// keepModel keeps what was trained, from the last checkpoint.
+// keepModel keeps the trained model, from the last checkpoint.
 func (p *player) keepModel() error {
 	s := p.spec.Scenario
 	if !s.Train.Real() {
@@ -98,14 +98,14 @@ func (p *player) keepModel() error {
 	return errors.Join(s.Train.NewTrained(saved.OuterSteps, saved.State.Parameters).Write(out), out.Close())
 }
 
-// storeCheckpoint writes what is in memory to a file, whole or not at all, and
-// removes what is older than the last checkpoints.
+// storeCheckpoint writes the content of a memory to a file, whole or not at
+// all, and removes files older than the last checkpoints.
 func storeCheckpoint(dir, name string, memory *os.File) error {
 	info, err := memory.Stat()
 	if err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, "."+name+".new") // others may be written at the same time
+	temporary := filepath.Join(dir, "."+name+".new") // others may be written simultaneously
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func storeCheckpoint(dir, name string, memory *os.File) error {
 	return removeBefore(dir, all[len(all)-keptCheckpoints])
 }
 
-// removeBefore removes what is of outer steps before that one.
+// removeBefore removes the files of outer steps before that one.
 func removeBefore(dir string, steps int) error {
 	return eachKept(dir, func(of int, file string) error {
 		if of >= steps {
@@ -140,7 +140,8 @@ func removeBefore(dir string, steps int) error {
 	})
 }
 
-// putAside has nothing count any more that is of outer steps after that one.
+// putAside renames the files of outer steps after that one, so that they no
+// longer count.
 func putAside(dir string, steps int) error {
 	return eachKept(dir, func(of int, file string) error {
 		if of <= steps || strings.HasSuffix(file, aside) {
@@ -150,7 +151,7 @@ func putAside(dir string, steps int) error {
 	})
 }
 
-// eachKept does something with each file that is of an outer step, and may be gone by
+// eachKept calls do with each file of an outer step. The file may be gone by
 // then.
 func eachKept(dir string, do func(of int, file string) error) error {
 	entries, err := os.ReadDir(dir)
@@ -166,7 +167,7 @@ func eachKept(dir string, do func(of int, file string) error) error {
 	return err
 }
 
-// syncDir has the names in a directory survive the machine.
+// syncDir makes the names in a directory survive a crash of the machine.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -177,8 +178,8 @@ func syncDir(dir string) error {
 
 func checkpointName(steps int) string { return fmt.Sprintf("outer-%d.checkpoint", steps) }
 
-// residualName is that of a worker's residual, which only fits the state of the
-// same outer step.
+// residualName is the file name of a worker's residual, which only fits the
+// state of the same outer step.
 func residualName(steps int, worker string) string {
 	return fmt.Sprintf("outer-%d.%s.residual", steps, worker)
 }

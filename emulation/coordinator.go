@@ -17,22 +17,22 @@ import (
 	"testbed/scenarios/faults"
 )
 
-// maxDeaths is how many deaths of the coordinator that nobody asked for a run
-// bears. What kills it so often will do so again.
+// maxDeaths is the number of unexpected deaths of the coordinator that a run
+// tolerates. A cause that has killed it so often will do so again.
 const maxDeaths = 3
 
-// coordinator is the coordinator of the moment.
+// coordinator is the present coordinator.
 type coordinator struct {
 	child *network.Child
-	// spec is that of the next coordinator, too.
+	// spec is the next coordinator's, too.
 	spec process.CoordinatorSpec
-	down bool      // it is dead, and the next one has yet to start
-	back time.Time // when that is to start
-	// deaths that nobody asked for.
+	down bool      // it is dead, and the next one has not started yet
+	back time.Time // when the next one starts
+	// unexpected deaths
 	deaths int
 }
 
-// gone says whether it has ended and no other will take its place.
+// gone reports whether it has ended and will not be replaced.
 func (c *coordinator) gone() bool { return !c.down && c.child.Ended }
 
 // startCoordinator starts the first coordinator, or another one in its place.
@@ -60,13 +60,13 @@ func (p *player) startCoordinator() error {
 	return err
 }
 
-// coordinatorEnded judges the end of a coordinator's process. One that died of
-// itself is replaced, unless it gave up for a reason: it would do so again with
-// the same journal.
+// coordinatorEnded handles the end of a coordinator's process. After an
+// unexpected death it is replaced, unless it gave up for a reason: with the
+// same journal it would give up again.
 func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	c := &p.coordinator
 	switch {
-	case c.down: // by an inject
+	case c.down: // because of an inject
 	case p.over && child.Failure == "":
 		return nil
 	case p.over || !p.clock.running() || child.Failure != "" || c.deaths == maxDeaths:
@@ -96,8 +96,8 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	return nil
 }
 
-// crashCoordinator kills the coordinator. Another one takes its place when it
-// has ended and its time has come.
+// crashCoordinator kills the coordinator. It is replaced when it has ended and
+// the time of the inject is over.
 func (p *player) crashCoordinator(in faults.Inject) error {
 	c := &p.coordinator
 	if c.down || p.over || c.child.Ended {

@@ -24,18 +24,18 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Check is one thing that real runs need or can use.
+// Check is the check of one thing that real runs need or can use.
 type Check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Needed says that no real run is possible without it.
+	// Needed reports that no real run is possible without it.
 	Needed bool   `json:"needed"`
 	Detail string `json:"detail"`
 	Fix    string `json:"mend,omitempty"`
 }
 
-// Doctor tells what this machine can do and what is missing. It tries
-// everything for real.
+// Doctor reports what this machine can do and what is missing. It tries
+// everything.
 func Doctor() ([]Check, error) {
 	checks := []Check{machineCheck()}
 	if err := sandbox.Check(); err != nil {
@@ -54,11 +54,11 @@ func Doctor() ([]Check, error) {
 	return append(append(checks, links...), pythonCheck()), err
 }
 
-// PythonTrainers is the name of a check that nothing but they fails with.
+// PythonTrainers is the name of a check whose failure affects only trainers in
+// Python.
 const PythonTrainers = "trainers in Python"
 
-// pythonCheck looks for what trainers of a user's own need that are written in
-// Python.
+// pythonCheck checks the requirements of users' trainers in Python.
 func pythonCheck() Check {
 	c := Check{Name: PythonTrainers, Fix: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
 	path, err := exec.LookPath("python3")
@@ -85,7 +85,8 @@ func pythonCheck() Check {
 	return c
 }
 
-// interpreterPatience is longer than an interpreter takes to begin from a cold disk.
+// interpreterPatience is longer than an interpreter takes to start from a cold
+// disk.
 const interpreterPatience = 20 * time.Second
 
 func machineCheck() Check {
@@ -101,8 +102,8 @@ func machineCheck() Check {
 	return Check{Name: "machine", OK: true, Needed: true, Detail: detail}
 }
 
-// probeInside has a sandbox tell what the kernel can do: an ordinary user may
-// try nothing outside.
+// probeInside lets a sandbox test the kernel's features: an ordinary user may
+// not test them outside.
 func probeInside() (checks []Check, err error) {
 	job, err := network.Start(context.Background(), network.JobSpec{Kind: kindProbe}, sandbox.Config{Stderr: os.Stderr})
 	if err != nil {
@@ -135,7 +136,8 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 	return s.Hand(append(checks, linksCheck(can.Supports(kernel.BackendNetem), can.Supports(kernel.BackendUser))))
 }
 
-// linksCheck says which links auto takes, given why not for each backend.
+// linksCheck reports which links auto chooses, given the errors of the
+// backends.
 func linksCheck(netem, user error) Check {
 	c := Check{Name: "links", OK: true, Needed: true}
 	switch {

@@ -1,13 +1,14 @@
 //go:build linux
 
 // Package emulation plays scenarios on the real network of one machine, or of
-// several hosts, and says what the machine can do (Ready, Doctor).
+// several hosts, and reports what the machine can do (Ready, Doctor).
 //
-// Three generations of processes are involved, all of this same binary. The user's
-// process calls Play, Resume, shell.Run and the like; it only listens and writes
-// files (recorder). Its child is the init of the sandbox (RunInside): it builds the
-// network, starts processes on it, and carries out what the scenario has in store
-// for them (player). Theirs is the third generation (RunNode).
+// Three generations of processes are involved, all of this same binary. The
+// user's process calls Play, Resume, shell.Run and the like; it only listens
+// and writes files (recorder). Its child is the init of the sandbox
+// (RunInside): it builds the network, starts processes on it, and carries out
+// the scenario's injects (player). The processes on the network are the third
+// generation (RunNode).
 package emulation
 
 import (
@@ -39,7 +40,7 @@ const kindProbe = "probe"
 // kindReady is the kind of the job of Ready.
 const kindReady = "ready"
 
-// jobs are what the init of a sandbox can do, by kind.
+// jobs are the jobs of a sandbox's init, by kind.
 var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
 	KindScenario:         RunScenario,
 	shell.KindProgram:    shell.RunProgram,
@@ -64,14 +65,14 @@ var roles = map[string]func(*network.Self) error{
 	bench.KindRank:          bench.RunRank,
 }
 
-// RunInside is what the binary does as the init of a sandbox.
+// RunInside runs the binary as the init of a sandbox.
 func RunInside() error { return network.RunInit(jobs) }
 
 // RunNode is what the binary does as a process on the network of a sandbox.
 func RunNode() error { return network.RunChild(roles) }
 
-// Ready says whether real runs are possible on this machine, on each of the link
-// backends if some are named; if not, the error is an
+// Ready reports whether real runs are possible on this machine, on each of the
+// link backends if some are named. If not, the error is an
 // *errs.UnsupportedError.
 func Ready(links ...string) error {
 	if err := sandbox.Check(); err != nil || len(links) == 0 {

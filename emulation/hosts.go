@@ -19,7 +19,7 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// checkHosts reports an option that does not go over several hosts.
+// checkHosts reports an option that does not work with several hosts.
 func checkHosts(o *Options) error {
 	if o.Hosts == nil {
 		return errs.Usagef("--place assigns nodes to several hosts; add --hosts")
@@ -72,7 +72,7 @@ func (r *recorder) playOnHosts(ctx context.Context) (err error) {
 	return r.play(ctx, hosts)
 }
 
-// command is the command line that the run began with, as far as that is known.
+// command is the command line of the run's beginning, if known.
 func (r *recorder) command() []string {
 	var was record.Environment
 	text, err := os.ReadFile(r.dir.Path(record.EnvironmentFile))
@@ -82,8 +82,8 @@ func (r *recorder) command() []string {
 	return was.Command
 }
 
-// differing says which processors the hosts of an environment have, nil if all have
-// the same.
+// differing returns the processor types of an environment's hosts, nil if all
+// are the same.
 func differing(leader string, e record.Environment) (all []string) {
 	of := func(name string, e record.Environment) string {
 		limit := ""
@@ -103,8 +103,8 @@ func differing(leader string, e record.Environment) (all []string) {
 	return all
 }
 
-// boundClocks enters how well the clocks of hosts were compared with the leader's,
-// which is the first's.
+// boundClocks records how exactly the hosts' clocks were compared with the
+// leader's, which is the first host's.
 func boundClocks(hosts []record.Host, underlay []fidelity.Underlay) {
 	for k := range hosts {
 		for _, u := range underlay {
@@ -116,8 +116,8 @@ func boundClocks(hosts []record.Host, underlay []fidelity.Underlay) {
 	}
 }
 
-// connectHosts makes the network one over all hosts of the run, and has the monitor
-// hear what the others see.
+// connectHosts extends the network over all hosts of the run, and gives the
+// monitor the other hosts' samples.
 func (p *player) connectHosts() (err error) {
 	if p.hosts, err = cluster.Connect(p.s, p.spec.Layout); err != nil {
 		return err

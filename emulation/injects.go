@@ -13,13 +13,12 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// at has something done at a scenario time.
+// at schedules do at a scenario time.
 func (p *player) at(t policy.Time, do func() error) {
 	time.AfterFunc(time.Until(p.clock.due(t)), func() { p.s.Post(do) })
 }
 
-// schedule has the joins and injects of the scenario carried out on the run's
-// clock.
+// schedule schedules the joins and injects of the scenario on the run's clock.
 func (p *player) schedule() {
 	first := p.spec.Scenario.FirstJoin()
 	for _, w := range p.spec.Scenario.Workers {
@@ -41,7 +40,7 @@ func (p *player) schedule() {
 	p.faults.Schedule(p.clock.began, first, p.linksChanged)
 }
 
-// inject does to a worker what the scenario has in store for it.
+// inject applies an inject of the scenario to a worker.
 func (p *player) inject(in faults.Inject) error {
 	w := p.worker(*in.ID)
 	if p.over {
@@ -123,7 +122,8 @@ func (p *player) inject(in faults.Inject) error {
 	return p.record(e)
 }
 
-// endNotice ends the process of a preempted worker, if that is still its last one.
+// endNotice ends the process of a preempted worker, if it is still the worker's
+// last one.
 func (p *player) endNotice(w *worker, at policy.Time) error {
 	switch {
 	case p.worker(w.id) != w || w.child.Ended:
@@ -135,11 +135,11 @@ func (p *player) endNotice(w *worker, at policy.Time) error {
 	return p.inject(faults.Inject{Op: faults.Crash, At: at, ID: &w.id})
 }
 
-// linksChanged records which faults of links have begun and ended after one
+// linksChanged records the faults of links that have begun and ended after one
 // real time of the scenario and until another.
 func (p *player) linksChanged(before, at time.Duration) error {
 	s := p.spec.Scenario
-	if at > s.RealDuration(p.clock.resumed) { // else it has been recorded before
+	if at > s.RealDuration(p.clock.resumed) { // otherwise it has been recorded before
 		p.monitor.Injected(time.Since(p.clock.began.Add(s.OnClock(at - s.RealDuration(s.FirstJoin())))))
 		for _, e := range resolved.NetworkChanges(s.Faults, before, at) {
 			e.T = p.clock.now()
@@ -148,7 +148,8 @@ func (p *player) linksChanged(before, at time.Duration) error {
 			}
 		}
 	}
-	// A refusal ends a worker's connection to the coordinator, and so its part.
+	// A refusal ends a worker's connection to the coordinator, and so its part in
+	// the run.
 	plan := p.faults.Current
 	for name, w := range p.workers {
 		if plan.Paths[plan.Index(name)][plan.Index(policy.CoordinatorNode)].Refused {

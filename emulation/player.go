@@ -27,24 +27,25 @@ import (
 
 // Files of the run directory.
 const (
-	// LinkCheckFile has what the links were found to be before the run.
+	// LinkCheckFile holds the measurements of the links before the run.
 	LinkCheckFile = "linkcheck.json"
-	// UsageFile has what the processes held of the machine, over time: lines of
+	// UsageFile holds the processes' use of the machine over time: lines of
 	// emulation.Usage.
 	UsageFile = "usage.jsonl"
-	// HostsFile has the place.Record of a run over several hosts.
+	// HostsFile holds the cluster.Record of a run over several hosts.
 	HostsFile = "hosts.json"
 )
 
 const (
-	// endPatience bounds how long workers may take to end after the run.
+	// endPatience limits how long workers may take to end after the run.
 	endPatience = 5 * time.Second
-	// qlogEndPatience does where they have qlog files to end: first they hang up
-	// (2 s) and close the ring, where a dead peer's streams are waited for (5 s).
+	// qlogEndPatience is endPatience for workers with qlog files to end: first
+	// they hang up (2 s) and close the ring, waiting for a dead peer's streams (5
+	// s).
 	qlogEndPatience = 10*time.Second + process.QlogPatience
 )
 
-// player is a run of the scenario as the sandbox's init sees it.
+// player is a run of the scenario in the sandbox's init.
 type player struct {
 	spec    scenarioSpec
 	s       *network.Supervisor
@@ -59,11 +60,11 @@ type player struct {
 
 	coordinator coordinator
 	store       store
-	workers     map[string]*worker               // by name, the last process of each
-	specs       map[policy.ID]process.WorkerSpec // of the next process of each
-	slowed      map[policy.ID]float64            // factors of Slow that hold
+	workers     map[string]*worker               // last process of each worker, by name
+	specs       map[policy.ID]process.WorkerSpec // spec of each worker's next process
+	slowed      map[policy.ID]float64            // current factors of Slow
 	keeping     sync.WaitGroup                   // checkpoints on their way to the run directory
-	early       []earlyEvent                     // of workers, that wait
+	early       []earlyEvent                     // waiting events of workers
 	over        bool                             // the coordinator has recorded the end of the run
 }
 
@@ -92,7 +93,7 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	if err := p.startNodes(); err != nil {
 		return err
 	}
-	// Without these nothing comes to an end.
+	// Nothing can end without these processes.
 	s.WatchSilence(func() []*network.Child { return []*network.Child{p.coordinator.child, p.network.Router()} })
 	// The coordinator ends when it has recorded the end of the run.
 	if err := s.HandleUntil(p.coordinator.gone); err != nil {
@@ -101,14 +102,14 @@ func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	return p.finish()
 }
 
-// keepUsage has what all processes tell of their usage written down.
+// keepUsage writes down the usage of all processes.
 func (p *player) keepUsage() error {
 	name := p.s.Dir.Path(UsageFile)
 	file, err := lines.Append(name)
 	if err != nil {
 		return err
 	}
-	before := 0.0 // the seconds of a run that goes on
+	before := 0.0 // duration of a resumed run before its death
 	if err := lines.Read(file, "usage", func(_ int, _ []byte, u *network.Usage) error {
 		before = max(before, u.Seconds)
 		return nil
@@ -118,7 +119,7 @@ func (p *player) keepUsage() error {
 	out, began, full := json.NewEncoder(file), time.Now(), false
 	p.s.OnUsage = func(u network.Usage) {
 		u.Seconds = before + time.Since(began).Seconds()
-		full = full || out.Encode(u) != nil // a full disk shows in the record; after half a line comes nothing
+		full = full || out.Encode(u) != nil // a full disk shows in the record; nothing may follow half a line
 	}
 	p.s.WatchUsage()
 	p.s.OnStall = func(process string, stood time.Duration) { p.monitor.Stalled(process, steady.Now(), stood) }
@@ -194,7 +195,7 @@ func (p *player) startNodes() error {
 	}
 	patience := p.patient(network.StartupPatience)
 	if t := p.spec.Scenario.Train; t.Foreign() {
-		patience += 2 * t.Limit() // one process after the other, where a worker has the one that validates, too
+		patience += 2 * t.Limit() // one process after the other, if a worker also has the validating one
 	}
 	if err := p.s.Await(patience, "the workers", func() bool {
 		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
@@ -210,12 +211,13 @@ func (p *player) startNodes() error {
 	return p.s.Await(p.patient(network.StartupPatience), "the first workers to join", p.clock.running)
 }
 
-// patient is a real time by the machine's clock, where the links allow it.
+// patient converts a real time to the machine's clock, at least the plan's
+// patience.
 func (p *player) patient(d time.Duration) time.Duration {
 	return p.spec.Scenario.OnClock(max(d, p.spec.Scenario.Patience))
 }
 
-// startChild starts a node. It leaves qlog files if that is wanted.
+// startChild starts a node. It leaves qlog files if requested.
 func (p *player) startChild(c network.ChildSpec) (*network.Child, error) {
 	c.Watched = true
 	if p.spec.Qlog {
@@ -242,12 +244,13 @@ func (p *player) qlogDir(name string) string {
 	return p.s.Dir.Path(filepath.Join(record.QlogDir, name))
 }
 
-// record hands an event out for the record.
+// record passes an event on for the record.
 func (p *player) record(e record.Event) error { return p.s.Hand(playerNote{Event: &e}) }
 
-// heard takes an event of a node. Processes do not wait for each other: one of a
-// worker may come before those of the coordinator that it follows from, as many as
-// after says, and then waits for them, so that the record tells causes first.
+// heard takes an event of a node. Processes do not wait for each other, so a
+// worker's event may arrive before the coordinator's events that caused it;
+// after is their number. It then waits for them, so that the record has causes
+// first.
 func (p *player) heard(after int, e *record.Event) error {
 	known := &p.coordinator.spec.Reported
 	if after > *known {
@@ -260,7 +263,7 @@ func (p *player) heard(after int, e *record.Event) error {
 	*known = e.Seq
 	early := p.early
 	p.early = nil
-	for _, e := range early { // in the order in which they came
+	for _, e := range early { // in the order of their arrival
 		if err := p.heard(e.after, e.event); err != nil {
 			return err
 		}
@@ -273,18 +276,18 @@ type earlyEvent struct {
 	event *record.Event
 }
 
-// happened takes an event of a node, in its place.
+// happened handles an event of a node, in its order.
 func (p *player) happened(e *record.Event) error {
 	if err := p.record(*e); err != nil {
 		return err
 	}
 	if len(p.workers) == 0 {
-		return nil // the journal has it of the life before, which was killed before it was recorded
+		return nil // the journal has it from the life before, which was killed before it was recorded
 	}
 	switch e.Type {
 	case record.RunStart, record.RunResume:
 		for _, w := range p.workers {
-			w.member = w.member || slices.Contains(e.IDs, w.id) // who goes on does not join again
+			w.member = w.member || slices.Contains(e.IDs, w.id) // a worker that goes on does not join again
 		}
 		p.begin(e)
 	case record.OuterStep:
@@ -297,7 +300,7 @@ func (p *player) happened(e *record.Event) error {
 		if e.Reason.Rule == policy.RuleStraggler {
 			p.monitor.LeftOut(e.Node, e.Round, true, steady.Now())
 		}
-		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // else it was the process before
+		if gone := p.workers[e.Node]; gone != nil && e.Reason.Rule != policy.RuleReplaced { // otherwise it was the process before
 			gone.excused, gone.member = true, false
 			gone.left = gone.left || e.Reason.Rule == policy.RuleLeave
 			gone.gaveUp = e.Reason.Rule == policy.RuleGaveUp
@@ -314,7 +317,7 @@ func (p *player) happened(e *record.Event) error {
 	return nil
 }
 
-// begin begins the run, or goes on with it, at the event that says so.
+// begin begins or resumes the run, at the event that marks this.
 func (p *player) begin(e *record.Event) {
 	p.coordinator.spec.Resume = nil
 	p.clock.begin(e.T, e.Type == record.RunResume)
@@ -324,7 +327,7 @@ func (p *player) begin(e *record.Event) {
 	}
 	var err error
 	if p.queues, err = monitor.NewQueueLog(p.s.Dir, p.network.Kernel.Nodes(), p.clock.at); err != nil {
-		p.s.Tell("%v", err) // the record lacks it, and that is all
+		p.s.Tell("%v", err) // only the record lacks it
 		p.queues = nil
 	}
 	p.links = monitor.WatchLinks(p.network, p.network.Kernel.Nodes(), p.queues)
@@ -340,18 +343,18 @@ func (p *player) begin(e *record.Event) {
 	})
 }
 
-// sample is what the monitor wants to know at this moment.
+// sample is the monitor's sample of this moment.
 func (p *player) sample(busy []monitor.BusyLink) monitor.Sample {
 	waits := map[string]time.Duration{}
 	for name, w := range p.workers {
-		if !w.child.Ended && w.child.Process != nil { // else another host sees it
+		if !w.child.Ended && w.child.Process != nil { // otherwise another host observes it
 			waits[name] = monitor.RunnableWait(w.child.Process.Pid())
 		}
 	}
 	return monitor.Sample{At: steady.Now(), Machine: monitor.ReadMachine(), Waits: waits, Busy: busy}
 }
 
-// finish waits for the workers, stops the router and hands the verdict in.
+// finish waits for the workers, stops the router and delivers the verdict.
 func (p *player) finish() error {
 	if err := p.awaitWorkers(); err != nil {
 		return err
@@ -396,7 +399,7 @@ func (p *player) netemExcess() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, faults := p.spec.Scenario.Faults.Next(-1); faults { // a cut loses packets by plan, and netem counts all losses alike
+	if _, faults := p.spec.Scenario.Faults.Next(-1); faults { // a planned cut loses packets, and netem does not separate them from other losses
 		return 0, nil
 	}
 	return monitor.NetemExcess(p.network.Plan, counts), nil

@@ -27,12 +27,12 @@ import (
 	"testbed/scenarios"
 )
 
-// runFile, in resumeDir, holds the name of the run. It is locked for as long
-// as the run goes on.
+// runFile, in resumeDir, holds the name of the run. It is locked while the run
+// goes on.
 const runFile = "run"
 
-// claim makes the folder that a run leaves for its resumption, or takes it
-// over, and returns the name of the run. The file is the claim.
+// claim makes the folder for a run's resumption, or takes it over, and returns
+// the name of the run. The locked file is the claim.
 func claim(dir record.Dir) (name string, lock *os.File, err error) {
 	wrap := func(err error) error { return fmt.Errorf("claiming the run in %s: %w", dir, err) }
 	if err := os.MkdirAll(dir.Path(resumeDir), 0o755); err != nil {
@@ -46,7 +46,7 @@ func claim(dir record.Dir) (name string, lock *os.File, err error) {
 	case errors.Is(err, filelock.ErrHeld):
 		lock.Close()
 		return "", nil, wrap(errors.New("it is still going on; wait for its end, or kill it first"))
-	case errors.Is(err, filelock.ErrUnsupported): // whoever resumes it has to know that it is dead
+	case errors.Is(err, filelock.ErrUnsupported): // resuming requires that the former process is dead
 	case err != nil:
 		lock.Close()
 		return "", nil, wrap(err)
@@ -63,9 +63,9 @@ func claim(dir record.Dir) (name string, lock *os.File, err error) {
 	return string(text), lock, nil
 }
 
-// tidy removes what a run leaves for its resumption, when it is over and all its
-// processes are gone: a network file system keeps files that somebody has open, and
-// with them the folder. The run is over all the same if that fails.
+// tidy removes the folder for a run's resumption, when the run is over and all
+// its processes are gone: a network file system keeps open files, and with them
+// the folder. A failure does not affect the run, which is over.
 func (r *recorder) tidy(lock *os.File) {
 	lock.Close()
 	var err error
@@ -78,11 +78,11 @@ func (r *recorder) tidy(lock *os.File) {
 	r.stage(fmt.Sprintf("%s is left, and of no use any more: %v", r.dir.Path(resumeDir), err))
 }
 
-// policyFile, in resumeDir, holds the specification of the policy as it is understood
-// from any folder.
+// policyFile, in resumeDir, holds the policy's specification in a form that is
+// valid in any folder.
 const policyFile = "policy"
 
-// keepPolicy leaves what recall needs to find a policy's program.
+// keepPolicy stores what recall needs to find a policy's program.
 func (r *recorder) keepPolicy() error {
 	name, err := program.Absolute(r.options.Policy)
 	if err != nil {
@@ -105,8 +105,8 @@ func (r *recorder) keepPolicy() error {
 	return nil
 }
 
-// askedFile, in resumeDir, holds what was asked for, an asked, for a run that was killed
-// before it began.
+// askedFile, in resumeDir, holds the options (an asked), for a run that was
+// killed before it began.
 const askedFile = "asked.json"
 
 type asked struct {
@@ -114,7 +114,7 @@ type asked struct {
 	Qlog bool       `json:"qlog,omitempty"`
 }
 
-// begin has a run begin anew that was killed before anybody had joined.
+// begin restarts a run that was killed before any worker had joined.
 func (r *recorder) begin() error {
 	text, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, askedFile)))
 	if err != nil {
@@ -143,11 +143,11 @@ func (r *recorder) begin() error {
 	return nil
 }
 
-// resolve takes apart the scenario of a run for its policy.
+// resolve resolves the scenario of a run for its policy.
 func (r *recorder) resolve(was *record.Run) error {
 	name, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, policyFile)))
 	if err != nil {
-		name = []byte(was.Policy) // of a run of an earlier version
+		name = []byte(was.Policy) // in a run of an earlier version
 	}
 	if r.spec.Scenario, err = r.options.Scenario.Resolve(string(name)); err != nil {
 		return err
@@ -160,10 +160,11 @@ func (r *recorder) resolve(was *record.Run) error {
 
 var errOver = errors.New("the run came to its end; there is nothing to resume")
 
-// Resume goes on with the run in a directory, all of whose processes have been
-// killed, from the last checkpoint that is whole. Its record goes on where it
-// was cut off, and the summary covers the whole run. Of the options Dir, Hosts,
-// Command and Progress count: a run goes on as it began, but on whatever hosts.
+// Resume resumes the run in a directory, all of whose processes have been
+// killed, from the last complete checkpoint. Its record continues where it was
+// cut off, and the summary covers the whole run. Only the options Dir, Hosts,
+// Command and Progress are used: a run is resumed as it began, but possibly on
+// other hosts.
 func Resume(ctx context.Context, o Options) (*scenarios.Scenario, record.Summary, error) {
 	r := &recorder{options: o}
 	lock, err := r.reopen()
@@ -221,22 +222,22 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 	return lock, nil
 }
 
-// whyGone is why there is no state to go on from.
+// whyGone explains why there is no state to resume from.
 func (r *recorder) whyGone(err error) error {
 	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
 		return fmt.Errorf("this is no run directory: %w", rerr)
 	}
 	defer file.Close()
-	events, _ := record.Read(file) // up to the line that is none
+	events, _ := record.Read(file) // up to the first invalid line
 	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
 		return errOver
 	}
 	return fmt.Errorf("it left no state: %w", err)
 }
 
-// reopenRecord reads the record, which is to be as the run has left it, and takes away
-// the summary of one that was cut short: the run goes on.
+// reopenRecord reads the record, which must be as the run has left it, and
+// removes the summary of an interrupted run: the run goes on.
 func (r *recorder) reopenRecord() ([]record.Event, error) {
 	if _, _, err := r.dir.ReadSummary(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -266,8 +267,8 @@ func (r *recorder) reopenRecord() ([]record.Event, error) {
 	return events, nil
 }
 
-// recall finds out from the record what was run, who is alive, and where to go
-// on.
+// recall finds out from the record what was run, which workers are alive, and
+// where to resume.
 func (r *recorder) recall(events []record.Event) error {
 	was := events[0].Run
 	var err error
@@ -301,7 +302,7 @@ func (r *recorder) recall(events []record.Event) error {
 		switch {
 		case gone[name]:
 			r.spec.Gone = append(r.spec.Gone, w.ID)
-			r.spec.Incarnations[w.ID]++ // of the next one
+			r.spec.Incarnations[w.ID]++ // of the next process
 		case present[name]:
 			r.spec.Resume.Holders = append(r.spec.Resume.Holders, w.ID)
 		}
@@ -337,10 +338,10 @@ func (r *recorder) readScenario(was *record.Run) (*scenarios.Scenario, error) {
 	return recallTrainer(s, r.dir.Path(resumeDir))
 }
 
-// lastCheckpoint finds the last one that is whole, of this run, and beside which lies
-// what is each holder's own; else the last that at least is whole. What is of later
-// outer steps is put aside: the run will have other states after those. Led are the
-// events that say what outer steps led to.
+// lastCheckpoint finds the last complete checkpoint of this run for which each
+// holder's own state exists; otherwise the last complete one. Files of later
+// outer steps are put aside, because the run will have other states after them.
+// led has the State events of outer steps.
 func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoint, err error) {
 	dir := r.dir.Path(resumeDir)
 	all, err := checkpoints(dir)
@@ -377,8 +378,8 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 	return last, errors.Join(err, putAside(dir, last.OuterSteps))
 }
 
-// withoutOwn are the holders whose own is not kept with a checkpoint of an outer step
-// that participants took; nil stands for all.
+// withoutOwn are the participants of an outer step whose own state is not kept
+// with its checkpoint. Nil participants stand for all.
 func (r *recorder) withoutOwn(c state.Checkpoint, participants []policy.ID) (missing []string) {
 	if !r.spec.Scenario.WorkersKeep() || c.Of == nil {
 		return nil

@@ -28,7 +28,7 @@ import (
 // KindScenario is the kind of the job of Play and Resume: RunScenario.
 const KindScenario = "scenario"
 
-// Options say what to run and where to keep it.
+// Options determine what to run and where to keep it.
 type Options struct {
 	Scenario *scenarios.Scenario
 	// File and Text are the scenario's file name and text, for the copy in the
@@ -37,23 +37,23 @@ type Options struct {
 	Text   []byte
 	Policy string
 	Links  string // the backend, as in package emulation
-	// Qlog has each node record its QUIC connections.
+	// Qlog makes each node record its QUIC connections.
 	Qlog bool
-	// Hosts asks for a run over several hosts; nil for one on this alone.
+	// Hosts asks for a run over several hosts; nil for this host alone.
 	Hosts *cluster.Request
-	// Place says which nodes are on which host (placement.Parse); empty: whatever is
-	// best for the hosts that come.
+	// Place determines which nodes are on which host (cluster.ParsePlacement).
+	// Empty: the best placement for the actual hosts.
 	Place string
 	// Command is the command line that asked for the run, for the record.
 	Command []string
 	// Dir is the run directory to make.
 	Dir string
-	// Progress is told what happens, from one goroutine; it may be nil.
+	// Progress is called with the run's steps, from one goroutine; it may be nil.
 	Progress func(Progress)
 }
 
-// Progress is a step of a run as it happens: a stage of the set-up in words, or
-// an event of the record.
+// Progress is a step of a run: a stage of the set-up in words, or an event of
+// the record.
 type Progress struct {
 	Stage string
 	Event *record.Event
@@ -65,21 +65,21 @@ type scenarioSpec struct {
 	Links    string
 	Qlog     bool   `json:",omitempty"`
 	Name     string // of the run, in its journal and checkpoints
-	// Resume is given for a run that goes on after its death. Gone are then the
-	// workers that are no part of it any more, and Reported is the number of the
-	// coordinator's last event in the record.
+	// Resume is set for a run that is resumed. Gone are then the workers that no
+	// longer take part, and Reported is the number of the coordinator's last event
+	// in the record.
 	Resume   *node.Resume
 	Gone     []policy.ID
 	Reported int
-	// Incarnations are then those of the processes to start.
+	// Incarnations are then the incarnations of the processes to start.
 	Incarnations map[policy.ID]int `json:",omitempty"`
-	// Layout says which host each node is on, where there are several hosts.
+	// Layout has the host of each node, if there are several hosts.
 	Layout *network.Layout `json:",omitempty"`
-	// Processors are those of its hosts if they differ.
+	// Processors are the hosts' processor types if they differ.
 	Processors []string `json:",omitempty"`
 }
 
-// playerNote is what the job tells.
+// playerNote is a note of the job.
 type playerNote struct {
 	Event    *record.Event     `json:"event,omitempty"`
 	Fidelity *fidelity.Verdict `json:"fidelity,omitempty"`
@@ -89,9 +89,9 @@ type playerNote struct {
 	Drops []userlink.NodeDrops `json:"drops,omitempty"`
 }
 
-// Play plays the scenario and returns its summary. When ctx ends the run is cut
-// short, nothing of it stays behind, and the summary of the partial record is
-// returned with the context's error.
+// Play plays the scenario and returns its summary. When ctx ends, the run is
+// cut short and nothing of it stays behind. The summary of the partial record
+// is returned with the context's error.
 func Play(ctx context.Context, o Options) (record.Summary, error) {
 	r := &recorder{options: o, sum: record.NewSummarizer(o.Scenario.Setup())}
 	if o.Hosts != nil || o.Place != "" {
@@ -128,7 +128,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	return sum, errors.Join(err, werr)
 }
 
-// recorder is a run as the user's process sees it: it keeps the record.
+// recorder is a run in the user's process, which keeps the record.
 type recorder struct {
 	options  Options
 	dir      record.Dir
@@ -136,7 +136,7 @@ type recorder struct {
 	sum      *record.Summarizer
 	fidelity *fidelity.Verdict // nil before the end
 	drops    []record.LinkDrops
-	hosts    []record.Host // of a run over several
+	hosts    []record.Host // in a run over several
 }
 
 func (r *recorder) prepare() error {
@@ -172,8 +172,8 @@ func (r *recorder) prepare() error {
 	return errors.Join(r.dir.WriteJSON(record.PlanFile, r.spec.Scenario.Plan), r.dir.WriteJSON(record.EnvironmentFile, environment))
 }
 
-// play has a sandbox play the scenario, on this host and those that it is connected to,
-// and writes the record as it comes.
+// play lets a sandbox play the scenario, on this host and the connected ones,
+// and writes the record as it arrives.
 func (r *recorder) play(ctx context.Context, hosts *cluster.Cluster) error {
 	r.stage("run directory " + r.options.Dir)
 	log, err := lines.AppendText(r.dir.Log("sandbox"))
@@ -193,14 +193,14 @@ func (r *recorder) play(ctx context.Context, hosts *cluster.Cluster) error {
 
 func (r *recorder) stage(words string) { r.progress(Progress{Stage: words}) }
 
-// progress tells the user of a step.
+// progress reports a step to the user.
 func (r *recorder) progress(p Progress) {
 	if r.options.Progress != nil {
 		r.options.Progress(p)
 	}
 }
 
-// listen takes the notes of the sandbox's init until it is done.
+// listen handles the notes of the sandbox's init until it is done.
 func (r *recorder) listen(job *network.Job) error {
 	file, err := lines.Append(r.dir.Path(record.EventsFile))
 	if err != nil {
@@ -234,7 +234,7 @@ func (r *recorder) listen(job *network.Job) error {
 		}
 		if p.Event != nil {
 			note.Write(*p.Event)
-			if err := note.Flush(); err != nil { // the summary is of what the record has
+			if err := note.Flush(); err != nil { // the summary covers the written record
 				return fmt.Errorf("writing the record: %w", err)
 			}
 			r.sum.Add(p.Event)
@@ -243,12 +243,12 @@ func (r *recorder) listen(job *network.Job) error {
 	}
 }
 
-// conclude writes the summary. A run that was cut short keeps a partial one.
+// conclude writes the summary. An interrupted run keeps a partial one.
 func (r *recorder) conclude(failed error) (record.Summary, error) {
 	sum := r.sum.Summary()
 	sum.Ignored = r.options.Scenario.Ignored(record.Real, false)
 	sum.Dir, sum.Hosts, sum.PlannedDrops = string(r.dir), r.hosts, r.drops
-	if s := r.spec.Scenario; sum.Scenario == "" { // it did not get as far as run_start
+	if s := r.spec.Scenario; sum.Scenario == "" { // it did not reach run_start
 		sum.Scenario, sum.Policy, sum.World, sum.Links = s.Name, s.PolicyName, record.Real, r.spec.Links
 		sum.Seed, sum.TimeScale, sum.Dilation = s.Seed, s.TimeScale, s.Slowdown()
 	}

@@ -14,8 +14,8 @@ import (
 	"testbed/train"
 )
 
-// store is the process to which outer states are uploaded, where the scenario wants
-// that.
+// store is the process to which outer states are uploaded, if the scenario has
+// uploads.
 type store struct {
 	child *network.Child // or nil
 	queue train.UploadQueue
@@ -23,10 +23,10 @@ type store struct {
 	since policy.Time
 }
 
-// gone says whether there is no store, or none any more.
+// gone reports whether there is no store, or no longer one.
 func (s *store) gone() bool { return s.child == nil || s.child.Ended }
 
-// startStore starts the store, if there is to be one.
+// startStore starts the store, if the scenario needs one.
 func (p *player) startStore(authority *identity.Authority) error {
 	upload := p.spec.Scenario.Upload
 	if upload.Every == 0 {
@@ -54,7 +54,7 @@ func (p *player) startStore(authority *identity.Authority) error {
 	return p.s.Await(network.StartupPatience, "the store", func() bool { return p.store.child.Ready || p.store.child.Ended })
 }
 
-// upload begins an upload, if there is one to begin.
+// upload begins an upload, if one is due.
 func (p *player) upload(u *train.Upload) error {
 	if u == nil || p.store.gone() {
 		return nil
@@ -65,7 +65,7 @@ func (p *player) upload(u *train.Upload) error {
 	return p.record(record.Event{T: p.store.since, Type: record.UploadStart, Node: name, Round: u.OuterSteps})
 }
 
-// uploaded takes a report of the store.
+// uploaded handles a report of the store.
 func (p *player) uploaded(data json.RawMessage) error {
 	var r process.StoreReport
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -17,15 +17,15 @@ import (
 	"testbed/train/program"
 )
 
-// What a run's processes need of the program lies in this folder of what the run
-// leaves for its resumption.
+// This folder, in the folder for a run's resumption, has what the run's
+// processes need of the program.
 const (
 	trainerDir = "trainer"
 	dirFile    = "dir" // where the program runs
 )
 
-// keepTrainer leaves in a folder of a run's directory what trainerOf and recallTrainer need, if a
-// program trains.
+// keepTrainer stores in a folder of a run's directory what trainerOf and
+// recallTrainer need, if a program trains.
 func keepTrainer(s *scenarios.Scenario, dir string) error {
 	if !s.Train.Foreign() {
 		return nil
@@ -49,8 +49,8 @@ func keepTrainer(s *scenarios.Scenario, dir string) error {
 	return nil
 }
 
-// recallTrainer returns a scenario that was read from a run's directory with what it
-// lacks of its program, which lies where it lay.
+// recallTrainer returns a scenario that was read from a run's directory, with
+// the missing facts about its program, which is still at its old place.
 func recallTrainer(s *scenarios.Scenario, dir string) (*scenarios.Scenario, error) {
 	if !s.Train.Foreign() {
 		return s, nil
@@ -75,8 +75,9 @@ func recallTrainer(s *scenarios.Scenario, dir string) (*scenarios.Scenario, erro
 	return s, nil
 }
 
-// trainerOf returns what a worker's process in a run's directory needs to run the program
-// of a scenario; dir is that of Keep in it. Nil: no program trains.
+// trainerOf returns what a worker's process in a run's directory needs to run a
+// scenario's program. dir is the folder of keepTrainer in it. Nil: no program
+// trains.
 func trainerOf(r *resolved.Scenario, run record.Dir, dir string) *process.Trainer {
 	if !r.Train.Foreign() {
 		return nil

@@ -24,7 +24,7 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// worker is one of the run, as the sandbox's init sees it.
+// worker is a worker of the run, in the sandbox's init.
 type worker struct {
 	name        string
 	id          policy.ID
@@ -33,21 +33,21 @@ type worker struct {
 	memory      *os.File // where it leaves a checkpoint
 
 	member  bool            // of the run
-	excused bool            // it is meant to end: crashed, left or evicted
+	excused bool            // its end is expected: crashed, left or evicted
 	pausing bool            // it has been told of its pause
-	stopped time.Duration   // when it was stopped, as steady.Now has it
+	stopped time.Duration   // when it was stopped, by steady.Now
 	paused  bool            // it is stopped
-	awaits  []faults.Inject // what it is to do when it goes on
+	awaits  []faults.Inject // injects to carry out when it continues
 	fails   bool            // it has been told to give up
 	left    bool            // it has been told to leave, or has left
 	gaveUp  bool            // it has told the coordinator that it gives up
-	returns bool            // another process is to begin when this one has ended
+	returns bool            // another process begins when this one has ended
 }
 
-// command gives a worker a command. One that is dead does not hear it.
+// command sends a worker a command. A dead worker does not receive it.
 func (w *worker) command(c node.Command) { _ = w.child.Send(c) }
 
-// command gives the worker of an id a command, if there is one.
+// command sends the worker of an id a command, if there is one.
 func (p *player) command(id policy.ID, c node.Command) {
 	if w := p.worker(id); w != nil {
 		w.command(c)
@@ -56,7 +56,7 @@ func (p *player) command(id policy.ID, c node.Command) {
 
 func (p *player) worker(id policy.ID) *worker { return p.workers[id.Node()] }
 
-// all says whether something is so of all workers.
+// all reports whether so holds for all workers.
 func (p *player) all(so func(*worker) bool) bool {
 	for _, w := range p.workers {
 		if !so(w) {
@@ -66,10 +66,11 @@ func (p *player) all(so func(*worker) bool) bool {
 	return true
 }
 
-// isGone says whether the worker is no part of a run that goes on.
+// isGone reports whether the worker no longer takes part in a resumed run.
 func (p *player) isGone(id policy.ID) bool { return slices.Contains(p.spec.Gone, id) }
 
-// isFirst says whether the run begins, or goes on, with this worker.
+// isFirst reports whether this worker is one with which the run begins, or is
+// resumed.
 func (p *player) isFirst(w resolved.Worker) bool {
 	if r := p.spec.Resume; r != nil {
 		return slices.Contains(r.Holders, w.ID)
@@ -77,7 +78,7 @@ func (p *player) isFirst(w resolved.Worker) bool {
 	return w.JoinAt == p.spec.Scenario.FirstJoin()
 }
 
-// anyFirst says whether a worker is alive that the run can begin with.
+// anyFirst reports whether a worker with which the run can begin is alive.
 func (p *player) anyFirst() bool {
 	return slices.ContainsFunc(p.spec.Scenario.Workers, func(of resolved.Worker) bool {
 		w := p.worker(of.ID)
@@ -85,8 +86,8 @@ func (p *player) anyFirst() bool {
 	})
 }
 
-// startWorker starts a process of a worker. A first one begins from a checkpoint if
-// the run goes on from it.
+// startWorker starts a process of a worker. In a resumed run, the first process
+// begins from a checkpoint.
 func (p *player) startWorker(id policy.ID) error {
 	spec := p.specs[id]
 	w := &worker{name: id.Node(), id: id, incarnation: spec.Incarnation}
@@ -99,7 +100,7 @@ func (p *player) startWorker(id policy.ID) error {
 		for name, file := range map[string]string{process.Restore: checkpointName(r.OuterSteps), process.Residual: residualName(r.OuterSteps, w.name)} {
 			f, err := os.Open(p.s.Dir.Path(filepath.Join(resumeDir, file)))
 			if name == process.Residual && errors.Is(err, fs.ErrNotExist) {
-				continue // the worker says that it goes on without
+				continue // the worker reports that it goes on without
 			}
 			if err != nil {
 				return fmt.Errorf("starting %s: %w", w.name, err)
@@ -122,8 +123,8 @@ func (p *player) startWorker(id policy.ID) error {
 	return err
 }
 
-// restart begins a new process of a worker, once the one before has ended. It is
-// as slow as that was.
+// restart begins a new process of a worker, once the process before has ended.
+// The new process is as slow as the old one.
 func (p *player) restart(id policy.ID) error {
 	w := p.worker(id)
 	switch {
@@ -145,7 +146,7 @@ func (p *player) restart(id policy.ID) error {
 	return p.record(record.Event{T: now, Type: record.Restart, Node: w.name, Incarnation: w.incarnation})
 }
 
-// reported takes a report of a worker.
+// reported handles a report of a worker.
 func (p *player) reported(w *worker, data json.RawMessage) error {
 	var r process.Report
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -176,11 +177,11 @@ func (p *player) reported(w *worker, data json.RawMessage) error {
 	return nil
 }
 
-// inOrder is how a process ends that was told to end. The coordinator tells a worker,
-// and the event that says so may come later.
+// inOrder is the end of a process that was told to end. The coordinator tells
+// the worker, and the event about it may come later.
 var inOrder = sandbox.Status{}.String()
 
-// workerEnded judges the end of a worker's process.
+// workerEnded handles the end of a worker's process.
 func (p *player) workerEnded(w *worker, reason string) error {
 	switch {
 	case !p.clock.running() && !p.anyFirst():
@@ -194,20 +195,20 @@ func (p *player) workerEnded(w *worker, reason string) error {
 		return p.restart(w.id)
 	}
 	if !p.clock.running() {
-		_ = p.coordinator.child.Send(w.id) // one that is dead waits for nobody
+		_ = p.coordinator.child.Send(w.id) // a dead one waits for nobody
 	}
 	return nil
 }
 
-// trainerFailed says whether a worker gave up of itself because of its program. It
-// has told the coordinator, and so was evicted for it; the run may be over by now.
+// trainerFailed reports whether a worker gave up because of its program. It has
+// told the coordinator, and was evicted for it. The run may be over by now.
 func (p *player) trainerFailed(w *worker) bool {
 	return p.spec.Scenario.Train.Foreign() && w.child.Failure != "" && !w.fails
 }
 
-// endWorkers has the workers that are stopped go on, to hear that the run is
-// over, and ends those that nobody will tell. A worker that is leaving has qlog
-// files to end, and one that gave up has yet to say why.
+// endWorkers continues stopped workers, so that they learn of the end of the
+// run. It ends those that nobody will tell. A worker that is leaving has qlog
+// files to end, and one that gave up has still to report why.
 func (p *player) endWorkers() {
 	if !p.store.gone() {
 		p.store.child.Kill()
@@ -223,8 +224,7 @@ func (p *player) endWorkers() {
 	}
 }
 
-// awaitWorkers waits until all have ended, and ends them when they have had
-// their time.
+// awaitWorkers waits until all have ended, and ends them after a time.
 func (p *player) awaitWorkers() error {
 	patience := p.patient(endPatience)
 	if p.spec.Qlog {
@@ -246,9 +246,9 @@ func (p *player) awaitWorkers() error {
 	})
 }
 
-// pausePatience bounds how long a worker may take to say that it knows of its
-// pause. One that has other things to do is stopped all the same; its inner
-// step then ends during the pause.
+// pausePatience limits how long a worker may take to acknowledge its pause. A
+// busy worker is stopped without acknowledgement. Its inner step then ends
+// during the pause.
 const pausePatience = 100 * time.Millisecond
 
 // pause tells a worker that it is about to be stopped, and then stops it.
@@ -271,7 +271,7 @@ func (p *player) stop(w *worker) error {
 	return p.record(record.Event{T: p.clock.now(), Type: record.Pause, Node: w.name})
 }
 
-// resume has a stopped worker go on.
+// resume continues a stopped worker.
 func (p *player) resume(w *worker) {
 	if w.paused && w.stopped > 0 {
 		p.monitor.Paused(w.name, w.stopped, steady.Now())

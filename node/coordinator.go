@@ -167,8 +167,8 @@ type remote struct {
 	gone    bool // evicted: nothing more is expected from it
 }
 
-// patient converts a real time to the machine's clock, and extends it for slow
-// links.
+// patient converts a real time, at least the plan's patience, to the machine's
+// clock.
 func (c *coordinator) patient(d time.Duration) time.Duration {
 	return patient(d, c.cfg.Patience, c.cfg.Scale)
 }

@@ -34,8 +34,7 @@ type CoordinatorSettings struct {
 	Patience time.Duration
 }
 
-// patient converts a real time to the machine's clock, and extends it for slow
-// links.
+// patient converts a real time, at least links, to the machine's clock.
 func patient(d, links time.Duration, scale timescale.Scale) time.Duration {
 	return scale.OnClock(max(d, links))
 }

@@ -120,8 +120,8 @@ func (c coder) streamsValues(values []float32) bool {
 	return c.stream && len(values) > 0 && uintptr(unsafe.Pointer(&values[0]))%lineBytes == 0
 }
 
-// onLine cuts off everything before the first cache line, and the length of a
-// line in all: vectors that straddle two lines take twice as long.
+// onLine cuts off everything before the first cache line, and a line's length in
+// total: vectors that straddle two lines take twice as long.
 func onLine(room []float32) []float32 {
 	skip := -uintptr(unsafe.Pointer(&room[0])) % lineBytes / floatBytes
 	return room[skip:][:len(room)-lineValues]

@@ -44,8 +44,8 @@ func (c *Config) quic() *quic.Config {
 	return q
 }
 
-// patient converts a real time to the machine's clock, and extends it for slow
-// links.
+// patient converts a real time, at least the plan's patience, to the machine's
+// clock.
 func (c *Config) patient(d time.Duration) time.Duration {
 	return time.Duration(float64(max(d, c.Patience)) * max(c.Dilation, 1))
 }

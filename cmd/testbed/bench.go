@@ -18,7 +18,7 @@ import (
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Benchmark the ring, its kernels, or a lighthouse, beside references",
-		Args: cobra.ArbitraryArgs, // so that RunE judges an unknown one
+		Args: cobra.ArbitraryArgs, // so that RunE reports an unknown one
 		Long: `Measures the all-reduce (ring), its kernels (kernel) and a lighthouse
 (lighthouse), each beside references on the same machine in the same run.
 docs/bench.md explains the figures. Leave the machine idle meanwhile.`,
@@ -33,7 +33,7 @@ docs/bench.md explains the figures. Leave the machine idle meanwhile.`,
 	return cmd
 }
 
-// byFlag names the flag where an error names the field that it sets.
+// byFlag names the flag in an error that names the flag's field.
 func byFlag(err error) error {
 	if e, ok := errors.AsType[*errs.FieldError](err); ok {
 		return errs.Usagef("--%s %s", strings.ReplaceAll(e.Field, "_", "-"), e.Problem)

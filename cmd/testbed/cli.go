@@ -11,11 +11,11 @@ import (
 	"testbed/scenarios"
 )
 
-// errInvalid says that something was measured, but that its result is not valid.
-// What is wrong has been printed with the result.
+// errInvalid says that something was measured, but that its result is not
+// valid. The reasons have been printed with the result.
 var errInvalid = errors.New("the result is not valid")
 
-// programExit is the exit code of a program of the user's, which is ours too.
+// programExit is the exit code of a user's program, which is ours too.
 type programExit struct{ Code int }
 
 func (e programExit) Error() string {
@@ -27,7 +27,7 @@ func linksFlag(cmd *cobra.Command, links *string) {
 	cmd.Flags().StringVar(links, "links", "auto", "link backend: netem (the kernel), user (a router process), htb (a router process, rates by the kernel), or auto")
 }
 
-// oneScenario is the check of commands that take a scenario.
+// oneScenario checks the arguments of commands that take a scenario.
 func oneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return errs.Usagef("name one scenario, for example: %s persistent_straggler", cmd.CommandPath())
@@ -35,7 +35,7 @@ func oneScenario(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// atMostOneScenario is that of commands that may take one.
+// atMostOneScenario checks the arguments of commands that may take one.
 func atMostOneScenario(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return errs.Usagef("%s takes one scenario at most", cmd.CommandPath())
@@ -43,7 +43,7 @@ func atMostOneScenario(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noArguments is that of commands that take none.
+// noArguments checks the arguments of commands that take none.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return errs.Usagef("%s takes no arguments", cmd.CommandPath())
@@ -71,7 +71,7 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return enc.Encode(v)
 }
 
-// warn says on stderr what is to be known of what has this name.
+// warn prints warnings about name on stderr.
 func warn(cmd *cobra.Command, name string, lines []string) {
 	for _, line := range lines {
 		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: %s: %s\n", name, line)

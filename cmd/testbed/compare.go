@@ -104,7 +104,7 @@ backends do not agree.`,
 	return cmd
 }
 
-// comparison says what is to be played.
+// comparison returns the comparison to play.
 func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment.Comparison, err error) {
 	switch {
 	case f.repeat < 1:

@@ -14,15 +14,15 @@ import (
 	"testbed/internal/errs"
 )
 
-// doctorCheck is a check with what JSON has besides.
+// doctorCheck is a check with additional fields for JSON.
 type doctorCheck struct {
 	emulation.Check
-	// Choices are those of the operation that a check of kernels is about.
+	// Choices are the choices of the operation, in a check of kernels.
 	Choices []int8.Choice `json:"choices,omitempty"`
 }
 
-// kernelChecks say for each operation which form of the int8 kernels is taken,
-// and what was measured of all of them. The words are about codes of 8 bits.
+// kernelChecks report for each operation which form of the int8 kernels is
+// used, and the measurements of all forms. The words are about codes of 8 bits.
 func kernelChecks() (checks []doctorCheck) {
 	for _, c := range int8.Choices() {
 		name := "kernel " + c.Operation

@@ -16,7 +16,7 @@ import (
 	"testbed/scenarios"
 )
 
-// emulateFlags are those of estimate --emulate.
+// emulateFlags are the flags of estimate --emulate.
 type emulateFlags struct {
 	realFlags
 	wanted bool
@@ -35,7 +35,7 @@ func (f *emulateFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&f.out, "out", "", "directory for the record of an emulation (default runs/emulated-…)")
 }
 
-// check says whether the flags go together.
+// check reports whether the flags are compatible.
 func (f *emulateFlags) check(cmd *cobra.Command) error {
 	if !f.wanted {
 		for _, name := range []string{"links", "world", "repeat", "seed", "out"} {
@@ -56,8 +56,8 @@ func (f *emulateFlags) check(cmd *cobra.Command) error {
 	return experiment.CheckLinks(f.links)
 }
 
-// run emulates a run and prints what that came to. Where the machine has no real
-// network it is simulated.
+// run emulates a run and prints the result. If the machine has no real network,
+// the run is simulated.
 func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Calibration, asJSON bool) error {
 	o := experiment.Emulation{Run: r, Calibration: c, Seed: f.seed, Repeat: f.repeat}
 	if f.world != record.Sim {

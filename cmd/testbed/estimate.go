@@ -166,8 +166,8 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	return estimate.WriteText(cmd.OutOrStdout(), e)
 }
 
-// read returns the run, and the calibration if there is one. Without either that
-// or --emulate a run has no further inputs.
+// read returns the run, and the calibration if there is one. Without a
+// calibration or --emulate a run has no further inputs.
 func (f *estimateFlags) read(cmd *cobra.Command, v estimate.Variant, file string) (r estimate.Run, c *calibrate.Calibration, err error) {
 	r.Further = estimate.DefaultFurther()
 	if r.Inputs, err = f.inputs(v); err != nil {
@@ -231,7 +231,7 @@ func (f *estimateFlags) printSweep(cmd *cobra.Command, r estimate.Run, measured 
 	return err
 }
 
-// given are the inputs that a run has: further ones with --calibration only.
+// given are the inputs of a run: further ones only with --calibration.
 func (f *estimateFlags) given(r estimate.Run) any {
 	if f.calibration == "" {
 		return r.Inputs
@@ -239,7 +239,7 @@ func (f *estimateFlags) given(r estimate.Run) any {
 	return r
 }
 
-// inputs are what a run begins with.
+// inputs are the initial inputs of a run.
 func (f *estimateFlags) inputs(v estimate.Variant) (estimate.Inputs, error) {
 	if f.preset == "" {
 		return estimate.Defaults(), nil

@@ -17,9 +17,9 @@ import (
 type failure struct {
 	// Kind is usage, scenario, unsupported, invalid, or error for all others.
 	Kind    string `json:"kind"`
-	Message string `json:"message"` // whole, as stderr has it at its end
-	// File, Line and Field are where it is, as far as they are known. A flag is a field,
-	// such as --links.
+	Message string `json:"message"` // whole, as at the end of stderr
+	// File, Line and Field locate it, as far as known. A flag is a field, such as
+	// --links.
 	File  string `json:"file,omitempty"`
 	Line  int    `json:"line,omitempty"`
 	Field string `json:"field,omitempty"`
@@ -40,7 +40,7 @@ type place struct {
 	Fix     string `json:"fix,omitempty"`
 }
 
-// newFailure takes an error apart.
+// newFailure converts an error.
 func newFailure(err error) failure {
 	f := failure{Kind: "error", Message: err.Error(), ExitCode: exitCode(err)}
 	text := f.Message
@@ -75,7 +75,7 @@ func newFailure(err error) failure {
 	return f
 }
 
-// cutFix parts what is wrong from what to do about it, as messages are written.
+// cutFix separates the problem from the fix, by the form of messages.
 func cutFix(text string) (problem, fix string) {
 	if problem, fix, ok := strings.Cut(text, "; "); ok {
 		return problem, fix
@@ -88,7 +88,7 @@ func cutFix(text string) (problem, fix string) {
 	return text, ""
 }
 
-// printed notes whether anything was written.
+// printed records whether anything was written.
 type printed struct {
 	io.Writer
 	any bool
@@ -99,8 +99,8 @@ func (p *printed) Write(text []byte) (int, error) {
 	return p.Writer.Write(text)
 }
 
-// asksForJSON says whether the arguments of a command ask for JSON, also where they are
-// wrong otherwise.
+// asksForJSON reports whether the arguments of a command ask for JSON, even if
+// they are otherwise wrong.
 func asksForJSON(cmd *cobra.Command, args []string) bool {
 	if f := cmd.Flags().Lookup("json"); f == nil || f.Value.Type() != "bool" {
 		return false

@@ -43,6 +43,6 @@ Works inside testbed net only. Exits with the program's exit code, or with 126 o
 			return err
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // flags behind NODE are the program's
+	cmd.Flags().SetInterspersed(false) // flags after NODE are the program's
 	return cmd
 }

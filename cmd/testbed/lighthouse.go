@@ -37,8 +37,8 @@ reaches it.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.JoinTimeout, cfg.HeartbeatTimeout = policy.Time(joinTimeout)*1000, policy.Time(heartbeatTimeout)*1000
 		cfg.Tick = time.Duration(tick) * time.Millisecond
-		// A heartbeat is so little work that to wake a second processor for it takes
-		// as much again.
+		// A heartbeat is so little work that waking a second processor for it would
+		// double its cost.
 		all := runtime.GOMAXPROCS(0)
 		cfg.Wide = func(wide bool) { runtime.GOMAXPROCS(map[bool]int{true: all, false: 1}[wide]) }
 		if err := cfg.Validate(); err != nil {

@@ -46,7 +46,7 @@ With --json it prints each scenario whole, as its file.`,
 		}
 		if asJSON {
 			var found []*scenarios.Scenario
-			for _, s := range all { // by name, as their files are
+			for _, s := range all { // by name, like their files
 				if slices.ContainsFunc(topics, func(t topic) bool { return slices.Contains(t.found, s) }) {
 					found = append(found, s.Plain())
 				}
@@ -58,7 +58,7 @@ With --json it prints each scenario whole, as its file.`,
 	return cmd
 }
 
-// topic is a topic of the library with those of its scenarios that are listed.
+// topic is a topic of the library with its listed scenarios.
 type topic struct {
 	scenarios.Topic
 	found []*scenarios.Scenario
@@ -100,8 +100,8 @@ func printTopics(out io.Writer, topics []topic) error {
 	return w.Flush()
 }
 
-// listPolicies prints the policies, and under each its parameters as they follow
-// its name in --policy.
+// listPolicies prints the policies, and under each its parameters as written
+// after its name in --policy.
 func listPolicies(cmd *cobra.Command, asJSON bool) error {
 	type listed struct {
 		Name       string             `json:"name"`

@@ -20,7 +20,7 @@ import (
 	"testbed/scenarios"
 )
 
-// Exit codes, as the reference of the command line promises them.
+// Exit codes, as documented in the reference of the command line.
 const (
 	exitError       = 1
 	exitUsage       = 2
@@ -28,7 +28,7 @@ const (
 	exitUnsupported = 4
 )
 
-// invalid says that there is a result, which may not be used.
+// invalid reports whether an error comes with a result that may not be used.
 func invalid(err error) bool {
 	_, is := errors.AsType[*experiment.InvalidError](err)
 	return is || errors.Is(err, experiment.ErrLinksDiffer)
@@ -40,7 +40,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second one ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	top, out := root(), &printed{Writer: os.Stdout}
 	top.SetOut(out)
 	cmd, err := top.ExecuteContextC(ctx)
@@ -56,7 +56,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "testbed: "+err.Error())
 	}
 	if err != nil && !out.any && asksForJSON(cmd, os.Args[1:]) {
-		_ = writeFailure(out, err) // the exit code says so, too
+		_ = writeFailure(out, err) // the exit code reports it, too
 	}
 	os.Exit(exitCode(err))
 }
@@ -95,7 +95,7 @@ With --json a command prints one JSON object on standard output: its result, or
 
 Exit codes: 0 ok; 1 error; 2 wrong usage or invalid scenario; 3 it ran, but the
 result is not valid; 4 not supported on this machine.`,
-		Args:         cobra.ArbitraryArgs, // so that RunE judges an unknown command
+		Args:         cobra.ArbitraryArgs, // so that RunE reports an unknown command
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -60,8 +60,8 @@ otherwise, only this machine reaches it.`,
 	return cmd
 }
 
-// managerEnvironment takes from the environment what no flag says, and judges
-// what both say.
+// managerEnvironment takes settings without flags from the environment, and
+// checks all of them.
 func managerEnvironment(cmd *cobra.Command, cfg *manager.Config, bind *string) error {
 	if cfg.Lighthouse == "" {
 		cfg.Lighthouse = os.Getenv("TORCHFT_LIGHTHOUSE")

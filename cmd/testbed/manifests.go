@@ -29,7 +29,7 @@ it, and how to get the record.`,
 		Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // those of the verb come after it
+	f.SetInterspersed(false) // the verb's flags come after it
 	f.IntVar(&m.Hosts, "hosts", 2, "how many hosts")
 	f.StringVar(&m.Image, "image", "", "the image of the containers")
 	f.IntVar(&m.CPUs, "cpus", 2, "how many processors each host asks for")
@@ -59,7 +59,7 @@ it, and how to get the record.`,
 		if err := m.Complete(args, s.Name, len(s.Workers)); err != nil {
 			return err
 		}
-		if source.File == args[1] { // it is none of the library
+		if source.File == args[1] { // it is not in the library
 			if err := m.Mount(source.File, source.Text, s.Traces); err != nil {
 				return err
 			}
@@ -69,13 +69,13 @@ it, and how to get the record.`,
 	return cmd
 }
 
-// checkVerb reports a verb that cannot be called like that, with hosts.
+// checkVerb reports a verb that cannot be called in this way, with hosts.
 func checkVerb(root *cobra.Command, args []string) error {
 	verb, rest, err := root.Find(args)
 	if err != nil || verb == root {
 		return errs.Usagef("unknown command %q; see testbed --help", args[0])
 	}
-	// Where there is no real network verbs do not know all of their flags.
+	// Without a real network, verbs do not know all of their flags.
 	if hosts := verb.Flags().Lookup("hosts"); !verb.FParseErrWhitelist.UnknownFlags && (hosts == nil || hosts.Value.Type() != "string") {
 		return errs.Usagef("testbed %s cannot run on several hosts; use for example testbed run", verb.Name())
 	}

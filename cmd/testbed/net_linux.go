@@ -173,7 +173,7 @@ func runNet(cmd *cobra.Command, o shell.Options, f *networkFlags) error {
 	return programExit{Code: code}
 }
 
-// worth says in a line what a network was worth.
+// worth describes a network's fidelity in a line.
 func worth(v fidelity.Verdict) string {
 	if len(v.Reasons) == 0 {
 		return string(v.Verdict)

@@ -84,7 +84,7 @@ processors of its hosts and the delays between them. --place decides it instead:
 	return cmd
 }
 
-// writePlan writes a plan for a person, and what is on which host.
+// writePlan writes a plan for a person, with the placement on hosts.
 func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, of []int, load *scenarios.MachineLoad) error {
 	if err := scenarios.WriteNetwork(out, s, network.Plan); err != nil {
 		return err
@@ -115,7 +115,7 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 	return err
 }
 
-// placed places the nodes on equal hosts, as --place says or else by itself.
+// placed places the nodes on equal hosts, as --place demands or else by itself.
 func placed(network *cluster.Network, hosts int, place string) ([]int, error) {
 	if place != "" {
 		of, err := cluster.ParsePlacement(place, network, hosts)

@@ -17,21 +17,22 @@ import (
 )
 
 // progress shows a run as it happens: a bar that counts rounds on a terminal,
-// plain lines elsewhere, and lines for what is out of the ordinary on both.
+// plain lines elsewhere, and lines for unusual events on both.
 type progress struct {
 	out      io.Writer
 	json     bool
 	scenario *scenarios.Scenario
 	policy   string
-	bar      *progressbar.ProgressBar // nil where there is no terminal
+	bar      *progressbar.ProgressBar // nil without a terminal
 	begin    time.Time
 	arrived  int
 	members  int
 	done     int // rounds
 }
 
-// progressFlag asks for progress as programs read it: lines of JSON, in place of a bar
-// or text. It is for the Python package and the like, and in no help text.
+// progressFlag asks for progress for programs: lines of JSON, in place of a bar
+// or text. The flag is for the Python package and the like, and is not in help
+// texts.
 func progressFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().String("progress", "text", "how to show progress on stderr: text or json")
 	_ = cmd.PersistentFlags().MarkHidden("progress") // it was declared just above
@@ -45,7 +46,7 @@ func progressAsJSON(cmd *cobra.Command) bool {
 // progressLine is a line of --progress json.
 type progressLine struct {
 	Policy  string  `json:"policy,omitempty"`
-	Seconds float64 `json:"seconds"` // since it began
+	Seconds float64 `json:"seconds"` // since the beginning
 	Done    int     `json:"done"`    // rounds of a run, or points of a sweep
 	Of      int     `json:"of"`
 	Text    string  `json:"text"`
@@ -54,13 +55,13 @@ type progressLine struct {
 func (l progressLine) write(out io.Writer) {
 	text, err := json.Marshal(l)
 	if err != nil {
-		return // it is never: there is nothing in it that cannot be written
+		return // never: everything in it can be written
 	}
 	fmt.Fprintf(out, "%s\n", text)
 }
 
-// newProgress returns the progress of a run of the scenario under a policy. If stderr is
-// no terminal there are only lines.
+// newProgress returns the progress of a run of the scenario under a policy. If
+// stderr is not a terminal there are only lines.
 func newProgress(cmd *cobra.Command, s *scenarios.Scenario, policyName string) *progress {
 	out := cmd.ErrOrStderr()
 	p := &progress{out: out, json: progressAsJSON(cmd), scenario: s, policy: policyName, begin: time.Now()}
@@ -94,7 +95,7 @@ func (p *progress) describe(format string, args ...any) {
 	}
 }
 
-// step takes one step of the run: a stage of the set-up, or an event.
+// step shows one step of the run: a stage of the set-up, or an event.
 func (p *progress) step(stage string, e *record.Event) {
 	if stage != "" {
 		p.line("%s", stage)

@@ -18,8 +18,8 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// startedAgain does the part of a process that a real run has started, if this
-// is one, and returns its exit code.
+// startedAgain runs this process's program if a real run has started the
+// process, and returns its exit code.
 func startedAgain(args []string) (code int, is bool) {
 	var err error
 	switch {
@@ -45,10 +45,10 @@ func quiet(err error) int {
 	return 0
 }
 
-// ready says whether real runs are possible on this machine, on these links.
+// ready reports whether real runs are possible on this machine, on these links.
 func ready(links ...string) error { return emulation.Ready(links...) }
 
-// loadResolved reads a scenario of which nothing but the network counts.
+// loadResolved reads a scenario for its network alone.
 func loadResolved(name string) (*resolved.Scenario, error) {
 	s, err := scenarios.Load(name)
 	if err != nil {
@@ -57,7 +57,7 @@ func loadResolved(name string) (*resolved.Scenario, error) {
 	return s.Resolve("")
 }
 
-// measureLoad measures what this machine carries of a scenario's reductions.
+// measureLoad compares a scenario's reductions with this machine's capacity.
 func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.MachineLoad, error) {
 	if err := ready(); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags,
 	return sum, orLost(err, r.Policy, r.Scenario)
 }
 
-// orLost makes a run that is not valid of one that has lost a host.
+// orLost turns the loss of a host into an invalid run.
 func orLost(err error, policy string, s *scenarios.Scenario) error {
 	if lost, ok := errors.AsType[*network.LostError](err); ok {
 		return &experiment.InvalidError{Policy: policy, Seed: s.Seed, Reason: lost.Why}
@@ -98,7 +98,7 @@ func orLost(err error, policy string, s *scenarios.Scenario) error {
 	return err
 }
 
-// resumeReal goes on with a run that was killed.
+// resumeReal resumes a run that was killed.
 func resumeReal(ctx context.Context, dir, over string, step func(stage string, e *record.Event)) (*scenarios.Scenario, record.Summary, error) {
 	asked, err := cluster.ParseRequest(over)
 	if err != nil {

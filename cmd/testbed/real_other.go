@@ -15,7 +15,7 @@ import (
 
 // The tag nohost makes on Linux what other systems get, for tests.
 
-// errNeedsLinux is the error of all that plays on a real network.
+// errNeedsLinux is the error of everything that needs a real network.
 var errNeedsLinux error = &errs.UnsupportedError{
 	Missing: "a real network is made of network namespaces and needs Linux",
 	Fix:     "use a Linux machine, or the virtual one of vagrant/README.md",

@@ -34,8 +34,9 @@ func referenceCommand() *cobra.Command {
 	}
 }
 
-// manPages writes a manual page for each command into dir. They bear the day of
-// SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch/).
+// manPages writes a manual page for each command into dir. Their date is that
+// of SOURCE_DATE_EPOCH
+// (https://reproducible-builds.org/specs/source-date-epoch/).
 func manPages(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

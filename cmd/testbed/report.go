@@ -108,7 +108,8 @@ one below the other, to an SVG file. --draw chooses.`,
 	return cmd
 }
 
-// pictureOf says how the runs are drawn to a file; nil without one.
+// pictureOf returns the function that draws the runs to a file; nil without
+// one.
 func pictureOf(cmd *cobra.Command, file, what string, rec *runs.Record) (func(io.Writer, *runs.Record) error, error) {
 	format := picture.Format(strings.TrimPrefix(strings.ToLower(filepath.Ext(file)), "."))
 	switch trained := picture.Trained(rec); {
@@ -154,7 +155,8 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	return nil
 }
 
-// isFile says whether an argument names a file: runs and sweeps are directories.
+// isFile reports whether an argument names a file: runs and sweeps are
+// directories.
 func isFile(name string) bool {
 	about, err := os.Stat(name)
 	return err == nil && about.Mode().IsRegular()
@@ -178,7 +180,7 @@ func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error 
 	return writeEstimate(cmd, out, s)
 }
 
-// writeEstimate writes the page of a sweep of estimates, and names it.
+// writeEstimate writes the page of a sweep of estimates, and prints its name.
 func writeEstimate(cmd *cobra.Command, out string, s *estimate.Sweep) error {
 	if err := writeFile(out, func(w io.Writer) error { return estimates.WriteHTML(w, s) }); err != nil {
 		return err
@@ -187,7 +189,7 @@ func writeEstimate(cmd *cobra.Command, out string, s *estimate.Sweep) error {
 	return nil
 }
 
-// writeFile writes a file, and leaves none behind that is not whole.
+// writeFile writes a file, and leaves no incomplete one behind.
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {

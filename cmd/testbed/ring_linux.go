@@ -72,7 +72,7 @@ Exits with 3 if the ranks end with different bytes.`,
 	return cmd
 }
 
-// linkFlags are those that a scenario takes the place of.
+// linkFlags are the flags that a scenario replaces.
 var linkFlags = []string{"workers", "rate", "queue", "one-way-delay", "jitter", "loss", "groups", "group-delay"}
 
 func (r *ringFlags) declare(f *pflag.FlagSet) {

@@ -42,7 +42,7 @@ func (f *realFlags) declareQlog(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.qlog, "qlog", false, "record every QUIC connection in the run directory, for qvis; costs time and space")
 }
 
-// dir is the directory for the record of what is run.
+// dir is the directory for the record.
 func (f *realFlags) dir(scenario, what string) (string, error) {
 	if f.out != "" {
 		return f.out, nil
@@ -50,7 +50,7 @@ func (f *realFlags) dir(scenario, what string) (string, error) {
 	return experiment.DefaultDir(scenario, what)
 }
 
-// load reads the scenario, applies the flags to it, and says whether it can be
+// load reads the scenario, applies the flags to it, and checks that it can be
 // played here.
 func (f *realFlags) load(name string) (experiment.Run, error) {
 	r, err := f.read(name)
@@ -88,8 +88,7 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 	return r, nil
 }
 
-// player plays runs on a real network, and shows them as they go if it is told
-// to.
+// player plays runs on a real network, and shows their progress if show is set.
 func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 	return func(ctx context.Context, r experiment.Run) (record.Summary, error) {
 		if r.Title != "" && !progressAsJSON(cmd) {
@@ -134,7 +133,7 @@ if the emulation did not match its plan (fidelity invalid).`,
 	needsPolicy := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {
-			return nil // it goes on under the same
+			return nil // it goes on under the same limit
 		}
 		return needsPolicy(cmd, args)
 	}

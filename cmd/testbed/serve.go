@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// killTokenVariable is where a token is that is not to be seen in a list of
-// processes.
+// killTokenVariable is the environment variable for a token that must not show
+// in a list of processes.
 const killTokenVariable = "TESTBED_KILL_TOKEN"
 
-// killTokenFlag asks for the token that a caller has to know to kill a server.
+// killTokenFlag asks for the token that allows a caller to kill a server.
 func killTokenFlag(cmd *cobra.Command, token *string) {
 	cmd.Flags().StringVar(token, "kill_token", "", "token that a caller needs to kill; required if other machines reach the port (default $"+killTokenVariable+")")
 	cmd.PreRun = func(*cobra.Command, []string) {
@@ -32,8 +32,8 @@ type server interface {
 	Serve(ctx context.Context, l net.Listener) error
 }
 
-// serve listens, makes the server that has this address, says it on stdout, and
-// serves until the command is interrupted.
+// serve listens, makes the server with this address, prints the address on
+// stdout, and serves until the command is interrupted.
 func serve(cmd *cobra.Command, bind, hostname string, make func(address string) (server, error)) error {
 	var config net.ListenConfig
 	l, err := config.Listen(cmd.Context(), "tcp", bind)
@@ -50,7 +50,7 @@ func serve(cmd *cobra.Command, bind, hostname string, make func(address string) 
 	return s.Serve(cmd.Context(), l)
 }
 
-// address is how others reach a listener.
+// address is the address at which others reach a listener.
 func address(l net.Listener, hostname string) string {
 	at := l.Addr().(*net.TCPAddr)
 	if hostname == "" {
@@ -62,10 +62,11 @@ func address(l net.Listener, hostname string) string {
 	return "http://" + net.JoinHostPort(hostname, strconv.Itoa(at.Port))
 }
 
-// lookUpPatience is how long a name server may take to tell the machine's own name.
+// lookUpPatience is how long a name server may take to look up the machine's
+// own name.
 const lookUpPatience = 2 * time.Second
 
-// ownName is how others reach this machine.
+// ownName is the name or address at which others reach this machine.
 func ownName(onlyIPv4 bool) string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -73,7 +74,7 @@ func ownName(onlyIPv4 bool) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookUpPatience)
 	defer cancel()
-	named, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name) // none: the name says nothing
+	named, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name) // none: the name is of no use
 	var own []netip.Addr
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -84,9 +85,10 @@ func ownName(onlyIPv4 bool) string {
 	return reachable(name, named, own, onlyIPv4)
 }
 
-// reachable chooses how others reach a machine: by its name, if that stands for more
-// than the machine itself, or by one of its own addresses, IPv4 first. Many machines
-// have their name stand for 127.0.1.1.
+// reachable chooses the name or address at which others reach a machine: its
+// name, if that also resolves to other addresses than the loopback, or one of
+// its own addresses, IPv4 first. On many machines the name resolves to
+// 127.0.1.1.
 func reachable(name string, named, own []netip.Addr, onlyIPv4 bool) string {
 	reaches := func(a netip.Addr) bool { return a.Unmap().Is4() || !onlyIPv4 }
 	if slices.ContainsFunc(named, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() && reaches(a) }) {

@@ -99,7 +99,7 @@ Exits with 3 if the run is incomplete.`,
 	return cmd
 }
 
-// training has a simulator train, if that is wanted.
+// training makes a simulator train, if requested.
 func training(ctx context.Context, play experiment.Simulator, trained bool, model string) (experiment.Simulator, error) {
 	switch {
 	case trained:
@@ -110,7 +110,7 @@ func training(ctx context.Context, play experiment.Simulator, trained bool, mode
 	return play, nil
 }
 
-// changedScenario reads a scenario and makes settings in it.
+// changedScenario reads a scenario and applies settings to it.
 func changedScenario(name string, set []string) (*scenarios.Scenario, error) {
 	changed, err := settings(set)
 	if err != nil {
@@ -123,7 +123,7 @@ func changedScenario(name string, set []string) (*scenarios.Scenario, error) {
 	return s.With(changed...)
 }
 
-// leaveStdout has the result printed on stderr where the trace goes to stdout.
+// leaveStdout moves the result to stderr if the trace goes to stdout.
 func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 	if trace != experiment.Stdout {
 		return nil
@@ -135,12 +135,13 @@ func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 	return nil
 }
 
-// networkName is a network model. The names of the simulated worlds stand for theirs.
+// networkName is a network model. It also accepts the names of the simulated
+// worlds.
 type networkName string
 
 func (n *networkName) String() string { return string(*n) }
 
-// Type is that of a flag of text.
+// Type is the type of a text flag.
 func (n *networkName) Type() string { return "string" }
 
 func (n *networkName) Set(text string) error {
@@ -154,7 +155,7 @@ func (n *networkName) Set(text string) error {
 	return nil
 }
 
-// networkFlag asks for a network model of the simulator, churn's if nothing is said.
+// networkFlag asks for a network model of the simulator, churn's by default.
 func networkFlag(cmd *cobra.Command, network *string, usage string) {
 	*network = experiment.NetworkChurn
 	cmd.Flags().Var((*networkName)(network), "network", usage)
@@ -178,8 +179,8 @@ func calibrationFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "calibration", "", "calibration.json of testbed calibrate: what the machine adds")
 }
 
-// loadCalibration reads the file, and says what is foreign to this machine; without
-// one it is nil.
+// loadCalibration reads the file, and warns of differences from this machine;
+// without a file it returns nil.
 func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, error) {
 	if file == "" {
 		return nil, nil
@@ -192,8 +193,8 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 	return c, nil
 }
 
-// simulator is the one with the model of that name, and with a calibration if
-// its file is given.
+// simulator returns the simulator with the model of that name, and with a
+// calibration if its file is given.
 func simulator(cmd *cobra.Command, network, calibrated string) (experiment.Simulator, error) {
 	c, err := loadCalibration(cmd, calibrated)
 	if err != nil {
@@ -207,7 +208,7 @@ func setFlag(cmd *cobra.Command, set *[]string) {
 	cmd.Flags().StringArrayVar(set, "set", nil, "FIELD=VALUE: set a field of the scenario; may be given several times")
 }
 
-// changedRun makes settings in the scenario of a run.
+// changedRun applies settings to the scenario of a run.
 func changedRun(r experiment.Run, set []string) (experiment.Run, error) {
 	if len(set) == 0 {
 		return r, nil
@@ -235,9 +236,9 @@ func settings(set []string) (all []scenarios.Setting, err error) {
 	return all, nil
 }
 
-// replay runs a policy over the record of a run.
+// replayRecord plays the record of a run with a policy.
 func replayRecord(cmd *cobra.Command, dir, policyName string, set []string, trace string, asJSON bool) error {
-	for _, text := range set { // what is recorded cannot be another
+	for _, text := range set { // recorded values cannot be changed
 		if !strings.HasPrefix(text, "policy.") && !strings.HasPrefix(text, "heartbeat_miss_threshold=") {
 			return errs.Usagef("--set %s: a replay can change only policy fields and heartbeat_miss_threshold; the record fixes all others", text)
 		}

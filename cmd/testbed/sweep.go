@@ -32,10 +32,10 @@ type sweepFlags struct {
 	resume   bool
 }
 
-// maxLoss is beyond any loss of a model that learns.
+// maxLoss is above any loss of a model that learns.
 const maxLoss = 1000
 
-// lossFlag asks for the loss that times are to.
+// lossFlag asks for the validation loss for times to a loss.
 func lossFlag(cmd *cobra.Command, loss *float64, otherwise string) {
 	cmd.Flags().Float64Var(loss, "loss", 0, "the validation loss that times are measured to (default: "+otherwise+")")
 }
@@ -99,7 +99,7 @@ point, columns.json, and summary.json. --resume --out DIR continues an interrupt
 	return cmd
 }
 
-// plan says what is to be played.
+// plan returns the plan to play.
 func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	switch {
 	case f.repeat < 1:
@@ -207,12 +207,12 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	return errors.Join(sweep.WriteText(cmd.OutOrStdout(), s), failed)
 }
 
-// sweepProgress says how many points are done and how long the others will
+// sweepProgress shows how many points are done and how long the others will
 // take: a bar on a terminal, lines elsewhere.
 type sweepProgress struct {
 	out         io.Writer
 	json        bool
-	bar         *progressbar.ProgressBar // nil where there is no terminal
+	bar         *progressbar.ProgressBar // nil without a terminal
 	before      int                      // points that were done at the beginning
 	begin, told time.Time                // zero until then
 }
@@ -221,7 +221,8 @@ func newSweepProgress(cmd *cobra.Command) *sweepProgress {
 	return &sweepProgress{out: cmd.ErrOrStderr(), json: progressAsJSON(cmd)}
 }
 
-// step is told, first of all and after each point, how many are done.
+// step is called first of all and after each point, with the number of finished
+// points.
 func (p *sweepProgress) step(done, points int) {
 	if p.json {
 		if p.begin.IsZero() {

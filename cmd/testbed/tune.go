@@ -90,7 +90,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	return cmd
 }
 
-// tuning says what is to be searched.
+// tuning returns the tuning to perform.
 func (f *tuneFlags) tuning(cmd *cobra.Command, name string) (o experiment.Tuning, err error) {
 	if given := cmd.Flags().Changed; f.train {
 		if !given("points") {

@@ -8,7 +8,8 @@ import (
 	"testbed/internal/units"
 )
 
-// counted is the value of a flag that counts a unit, and takes any other with its name.
+// counted is the value of a flag with a unit. Another unit may be written with
+// its name.
 type counted struct {
 	value *int64
 	unit  units.Unit
@@ -22,7 +23,7 @@ func countedFlag(f *pflag.FlagSet, value *int64, unit units.Unit, name string, s
 
 func (c *counted) String() string { return strconv.FormatInt(*c.value, 10) }
 
-// Type is what usage calls the value.
+// Type is the value's name in usage texts.
 func (*counted) Type() string { return "int" }
 
 // Set reads the value.

@@ -10,10 +10,10 @@ import (
 	"testbed/record"
 )
 
-// versionInfo is what testbed version says of this program.
+// versionInfo describes this program for testbed version.
 type versionInfo struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision"` // of the source; empty where nobody knew it
+	Revision string `json:"revision"` // of the source; empty if unknown
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

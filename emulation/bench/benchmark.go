@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package bench measures the all-reduce between worker processes on a
-// network of their own, and other programs beside it on the same links.
+// Package bench measures the all-reduce between worker processes on a network
+// of their own, and rivals on the same links.
 package bench
 
 import (
@@ -29,22 +29,23 @@ const (
 	KindRank = "rank"
 )
 
-// Options say which all-reduce to measure, on which links, and what beside it.
+// Options determine which all-reduce to measure, on which links, and with which
+// rivals.
 type Options struct {
 	bench.Settings
 	Links bench.Links
-	// Scenario is the one whose workers are the ranks, on its links in the place
-	// of Links; nil: none.
+	// Scenario is a scenario whose workers are the ranks, on its links in place of
+	// Links; nil: none.
 	Scenario *resolved.Scenario
-	// Backend carries packets; emulation.LinksAuto takes a bridge alone where
-	// the links neither delay nor lose, and else what a run takes.
+	// Backend is the link backend. emulation.LinksAuto chooses a bridge alone if
+	// the links neither delay nor lose packets, and otherwise a run's backend.
 	Backend string
-	// Hosts asks for links over several hosts; nil for this one alone.
+	// Hosts asks for links over several hosts; nil for this host alone.
 	Hosts   *cluster.Request
 	Against []string
-	// Timeout bounds every single reduction.
+	// Timeout limits every single reduction.
 	Timeout time.Duration
-	// Progress is told what happens in words; it may be nil.
+	// Progress is called with progress in words; it may be nil.
 	Progress func(string)
 }
 
@@ -91,8 +92,8 @@ func Run(ctx context.Context, o Options) (r *bench.Ring, err error) {
 	return r, nil
 }
 
-// toPlace is the network whose nodes are placed on hosts: the scenario's, or one of as
-// many workers of which nothing else is known.
+// toPlace is the network whose nodes are placed on hosts: the scenario's, or
+// one of as many workers without other facts.
 func (o *Options) toPlace(plan *shaping.Plan) *cluster.Network {
 	if o.Scenario != nil {
 		return cluster.NetworkOf(o.Scenario)
@@ -144,7 +145,7 @@ func (o *Options) network() (*shaping.Plan, []string, error) {
 	return plan, names, err
 }
 
-// adopt takes from the scenario who the ranks are.
+// adopt takes the ranks from the scenario.
 func (o *Options) adopt() error {
 	s := o.Scenario
 	if x := s.Slowdown(); x > 1 {
@@ -178,8 +179,8 @@ func (o *Options) check() error {
 	if o.Timeout <= 0 {
 		return errs.Fieldf("timeout", "%v must be above 0", o.Timeout)
 	}
-	// Input, output and as much again for what the reduction needs; the exact
-	// mean is spread over all.
+	// Input, output and as much again for the reduction. The exact mean is spread
+	// over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
 	if free := monitor.AvailableMemory(); free > 0 && n > free {
 		return errs.Fieldf("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)

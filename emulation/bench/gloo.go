@@ -79,8 +79,8 @@ except BaseException as e:
     print("!", type(e).__name__ + ":", str(e).strip().replace("\n", " "))
 `
 
-// findPython finds a Python that has PyTorch: the user's, or else the
-// system's, where a distribution's packages are.
+// findPython finds a Python that has PyTorch: the user's, or else the system's,
+// which has a distribution's packages.
 func (g *gloo) findPython(b *benchmark) (version string, err error) {
 	var problems []string
 	for _, g.python = range []string{"python3", "/usr/bin/python3"} {
@@ -103,8 +103,9 @@ func (g *gloo) findPython(b *benchmark) (version string, err error) {
 	return "", errors.New(glooMissing)
 }
 
-// probed says what is wrong with a Python for which the probe printed out or failed:
-// glooMissing if it is absent or has no PyTorch, and nothing if nothing is.
+// probed reports what is wrong with a Python for which the probe printed out or
+// failed: glooMissing if it is absent or has no PyTorch, and nothing if all is
+// well.
 func probed(out string, err error) string {
 	out = strings.TrimSpace(out)
 	said, failed := strings.CutPrefix(out, "! ")

@@ -20,23 +20,23 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// benchmark is a benchmark of the all-reduce, as the sandbox's init sees it.
+// benchmark is a benchmark of the all-reduce, in the sandbox's init.
 type benchmark struct {
 	spec    ringSpec
 	s       *network.Supervisor
 	hosts   *cluster.Hosts
 	network *network.Network
 	workers []*network.Child // by rank
-	ending  bool             // the workers are meant to end
+	ending  bool             // the workers' end is expected
 	rivals  []*contest
-	// The reduction under way, and how many ranks have yet to answer.
+	// The reduction under way, and the number of ranks that have still to answer.
 	current bench.Reduction
 	waiting int
 	all     []bench.Reduction
-	naive   []float64 // seconds in the naive order, where that is not measured
+	naive   []float64 // seconds in the naive order, if it is not the measured one
 }
 
-// contest is a rival and what was measured of it.
+// contest is a rival with its measurements.
 type contest struct {
 	rival
 	result       bench.Rival
@@ -132,13 +132,13 @@ func (b *benchmark) startWorkers() error {
 	})
 }
 
-// preparation is ample time for making the vectors, or for checking a result.
+// preparation is enough time for making the vectors, or for checking a result.
 func (b *benchmark) preparation() time.Duration {
 	s := b.spec.Settings
 	return time.Duration(s.Workers) * time.Duration(s.Elements) * time.Microsecond
 }
 
-// measure has the ring and its rivals take turns.
+// measure lets the ring and its rivals take turns.
 func (b *benchmark) measure() error {
 	s := b.spec.Settings
 	epoch := uint64(0)
@@ -188,8 +188,8 @@ func (b *benchmark) measure() error {
 	return nil
 }
 
-// reduce has all workers reduce once, in a ring of that order, and then check
-// what they got.
+// reduce lets all workers reduce once, in a ring of that order, and then check
+// their results.
 func (b *benchmark) reduce(epoch uint64, ring []int) (bench.Reduction, error) {
 	n := len(b.workers)
 	b.current = bench.Reduction{Reduced: make([]bench.Reduced, n), Checked: make([]bench.Checked, n)}
@@ -210,8 +210,8 @@ func (b *benchmark) reduce(epoch uint64, ring []int) (bench.Reduction, error) {
 	return b.current, err
 }
 
-// order gives all workers an order and waits for the answers. ahead has by how much
-// the clock of each host is ahead of this one's, where there are several.
+// order gives all workers an order and waits for the answers. ahead has the
+// lead of each host's clock over this host's, if there are several.
 func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Duration) error {
 	b.waiting = len(b.workers)
 	for _, c := range b.workers {
@@ -226,7 +226,7 @@ func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Du
 	return b.s.Await(network.StartupPatience+patience, "the workers", func() bool { return b.waiting == 0 })
 }
 
-// answered takes what a rank has to say.
+// answered handles an answer of a rank.
 func (b *benchmark) answered(rank int, data json.RawMessage) error {
 	var r bench.Report
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -243,8 +243,8 @@ func (b *benchmark) answered(rank int, data json.RawMessage) error {
 	return nil
 }
 
-// count is what the routers have taken so far, 0 where there is none, and by how much
-// the clock of each host is ahead of this one's, nil where there is one.
+// count returns the CPU time of the routers so far, 0 without a router, and the
+// lead of each host's clock over this host's, nil with one host.
 func (b *benchmark) count() (cpu time.Duration, ahead []time.Duration, err error) {
 	count, err := b.network.Count()
 	if count == nil {
@@ -262,8 +262,8 @@ func (b *benchmark) count() (cpu time.Duration, ahead []time.Duration, err error
 	return count.CPU, ahead, nil
 }
 
-// waits is how long each worker has waited for a processor so far, 0 if it is on
-// another host, which says so itself.
+// waits is how long each worker has waited for a processor so far. It is 0 for
+// a worker on another host, which reports it itself.
 func (b *benchmark) waits() (all []time.Duration) {
 	for _, c := range b.workers {
 		var d time.Duration

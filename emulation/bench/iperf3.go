@@ -15,8 +15,8 @@ import (
 	"testbed/emulation/network"
 )
 
-// iperf3 has every node send its successor over TCP what a ring all-reduce
-// with 8 bit per value sends, all at once.
+// iperf3 lets every node send its successor over TCP as much as a ring
+// all-reduce with 8 bit per value does, all at once.
 type iperf3 struct {
 	servers []*tool
 }
@@ -26,7 +26,7 @@ const (
 	iperf3Missing = "iperf3 is not installed: install it with apt-get install iperf3"
 )
 
-// iperf3Report is what of the client's report is of interest.
+// iperf3Report has the relevant part of the client's report.
 type iperf3Report struct {
 	Error string `json:"error"`
 	End   struct {
@@ -66,8 +66,8 @@ func (p *iperf3) start(b *benchmark) (string, error) {
 	return name, nil
 }
 
-// awaitText waits until the program has printed the text, and reads on
-// without end, so that it never has to wait.
+// awaitText waits until the program has printed the text, and keeps reading, so
+// that the program never has to wait.
 func (t *tool) awaitText(text string) error {
 	if err := t.out.SetReadDeadline(time.Now().Add(network.StartupPatience)); err != nil {
 		return err
@@ -89,11 +89,11 @@ func (t *tool) awaitText(text string) error {
 }
 
 var (
-	// errNothing is what iperf3 now and then makes of a transfer of a few
-	// milliseconds, and on a busy machine several times in a row.
+	// errNothing is an occasional report of iperf3 for a transfer of a few
+	// milliseconds. On a busy machine it may come several times in a row.
 	errNothing = errors.New("iperf3 received nothing")
-	// errBetween is what a client is told whose server has yet to tidy up after
-	// the one before: it stops listening meanwhile.
+	// errBetween is the error of a client whose server has not tidied up after the
+	// client before: meanwhile it does not listen.
 	errBetween = errors.New("an iperf3 server is not ready again")
 )
 
@@ -143,8 +143,8 @@ func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 		if failed != nil || r.End.Received.Rate == 0 {
 			return 0, 0, errors.Join(failed, errNothing)
 		}
-		// Not its seconds: it stops when the last byte is handed to the
-		// kernel, and what has been received until then may be less.
+		// Not its seconds: it stops when the last byte is passed to the kernel, and
+		// fewer bytes may have been received by then.
 		took := float64(bytes) * 8 / r.End.Received.Rate
 		seconds = max(seconds, took)
 		cpu += took * (r.End.CPU.Host + r.End.CPU.Remote) / 100

@@ -14,18 +14,18 @@ import (
 	"testbed/shaping"
 )
 
-// Of the reduction that Load measures: long enough to be a measurement, short
-// enough for somebody who waits for it.
+// Settings of Load's reduction: long enough to be a measurement, short enough
+// for a waiting person.
 const (
 	loadWorkers  = 8
 	loadElements = 4_000_000
 	loadRepeat   = 3
 )
 
-// Load measures what this machine carries of the scenario's kind of reduction when no
-// link has a rate, with as many workers, or eight. It takes a few seconds. Both results
-// are in bit/s: what the scenario plans for all workers together, 0 for no limit, and
-// what was carried.
+// Load measures this machine's capacity for the scenario's kind of reduction on
+// links without rates, with as many workers, or eight. It takes a few seconds.
+// Both results are in bit/s: the scenario's plan for all workers together, 0
+// for no limit, and the measured capacity.
 func Load(ctx context.Context, s *resolved.Scenario) (planned, carried float64, err error) {
 	n := min(max(len(s.Workers), 2), loadWorkers)
 	kind := s.Reduction
@@ -34,7 +34,7 @@ func Load(ctx context.Context, s *resolved.Scenario) (planned, carried float64, 
 			Workers: n, Elements: loadElements, Algorithm: allreduce.Ring.String(), Groups: 1, Order: allreduce.NaiveOrder,
 			Block: kind.Block, Bits: kind.Bits, Entropy: kind.Entropy, Data: bench.Gaussian, Seed: s.Seed, Warmup: 1, Repeat: loadRepeat,
 		},
-		// A delay, so that packets go the way that they go in a run.
+		// A delay, so that packets take the same path as in a run.
 		Links:   bench.Links{OneWayDelay: shaping.Duration(time.Millisecond), Queue: shaping.DefaultQueue},
 		Backend: network.LinksAuto, Timeout: network.StartupPatience,
 	})

@@ -14,10 +14,12 @@ import (
 	"testbed/shaping/kernel"
 )
 
-// ringPort is every rank's. Each has a network of its own, so they never clash.
+// ringPort is the port of every rank. Each has a network of its own, so they
+// never clash.
 const ringPort = 7001
 
-// rankSpec has a process be a rank of a benchmark; see bench.WorkerConfig.
+// rankSpec configures a process as a rank of a benchmark; see
+// bench.WorkerConfig.
 type rankSpec struct {
 	Settings    bench.Settings
 	Rank        int
@@ -49,7 +51,7 @@ func RunRank(self *network.Self) error {
 		for {
 			var o bench.Order
 			if commands.Decode(&o) != nil {
-				return // the end of the file
+				return // end of the file
 			}
 			orders <- o
 		}

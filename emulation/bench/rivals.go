@@ -18,13 +18,13 @@ import (
 
 // rival is another program, measured on the links of a benchmark.
 type rival interface {
-	// start starts its processes and returns its version. Where a program is
-	// missing the error says what to install.
+	// start starts its processes and returns its version. If a program is missing,
+	// the error says what to install.
 	start(b *benchmark) (version string, err error)
-	// once measures it once: the seconds that it took, and the CPU seconds of
-	// all its processes.
+	// once measures it once. It returns the seconds, and the CPU seconds of all
+	// its processes.
 	once(b *benchmark) (seconds, cpu float64, err error)
-	// stop ends what start has started, also after an error.
+	// stop ends the processes of start, even after an error.
 	stop()
 }
 
@@ -42,25 +42,25 @@ func newRival(name string) (rival, error) {
 }
 
 // lossProof is the congestion control for paths that lose packets: it does not
-// take a loss for a queue that is full (BBR; Cardwell et al. 2016).
+// mistake a loss for a full queue (BBR; Cardwell et al. 2016).
 const lossProof = "bbr"
 
-// chooseTCP takes for the rivals the congestion control that suits the links, if
-// the scenario has named none: shaping.DefaultTCP, and where a path loses packets
-// lossProof, if the kernel lets nodes have it.
+// chooseTCP chooses the rivals' congestion control for the links, if the
+// scenario names none: shaping.DefaultTCP or, if a path loses packets and the
+// kernel allows it in nodes, lossProof.
 func (b *benchmark) chooseTCP() {
 	if plan := b.spec.Plan; plan.TCP == "" && plan.Lossy() && kernel.TCPAllowed(lossProof) == nil {
 		plan.TCP = lossProof
 	}
 }
 
-// startRivals starts those that are there. One that is not has a problem, and
-// the rest goes on.
+// startRivals starts the available rivals. A missing one gets a problem, and
+// the others go on.
 func (b *benchmark) startRivals() {
 	for _, name := range b.spec.Against {
 		r, err := newRival(name)
 		if err != nil {
-			continue // Run has looked at the names
+			continue // Run has checked the names
 		}
 		c := &contest{rival: r, result: bench.Rival{Name: name}}
 		if c.result.Version, err = r.start(b); err != nil {
@@ -70,21 +70,21 @@ func (b *benchmark) startRivals() {
 	}
 }
 
-// fail puts an end to a contest.
+// fail ends a contest.
 func (c *contest) fail(b *benchmark, err error) {
 	c.result.Problem = err.Error()
 	b.s.Tell("%s: %s", c.result.Name, c.result.Problem)
 }
 
-// tool is a program of others that runs in a node, or in the hub.
+// tool is another project's program that runs in a node, or in the hub.
 type tool struct {
 	name    string
 	process *sandbox.Process
 	in, out *os.File // ends of its standard input and output
 }
 
-// startTool starts a program in a namespace, or the hub. What it writes to
-// standard error is lost: tools report what they have to say on their output.
+// startTool starts a program in a namespace, or the hub. Its standard error is
+// discarded: tools report on their output.
 func (b *benchmark) startTool(ns int, env []string, name string, args ...string) (*tool, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -112,7 +112,7 @@ func (b *benchmark) startTool(ns int, env []string, name string, args ...string)
 	return t, nil
 }
 
-// finish reads all that the program prints, and waits for its end.
+// finish reads the program's whole output, and waits for its end.
 func (t *tool) finish(patience time.Duration) ([]byte, error) {
 	defer t.close()
 	if err := t.out.SetReadDeadline(time.Now().Add(patience)); err != nil {

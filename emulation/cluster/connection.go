@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// lease is how often each end says that it lives, and dead how long the other
-	// may say nothing: two such messages may be lost, or late.
+	// lease is how often each end sends a sign of life, and dead how long the
+	// other may be silent: two such messages may be lost, or late.
 	lease, dead = time.Second, 3 * time.Second
-	// leastToken is how long a token is at the least, in bytes.
+	// leastToken is the least length of a token, in bytes.
 	leastToken = 16
 
 	protocol = "testbed-host/1"
-	// maxGreeting bounds the wait for an end to say who it is.
+	// maxGreeting limits the wait for an end to introduce itself.
 	maxGreeting = 10 * time.Second
 )
 
 // Codes with which an end closes the connection.
 const (
 	codeDone    quic.ApplicationErrorCode = iota // the run is over
-	codeFailed                                   // it has failed; the reason says why
-	codeRefused                                  // the leader does not want this host
+	codeFailed                                   // it has failed, for the reason given
+	codeRefused                                  // the leader refuses this host
 )
 
 var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, HandshakeIdleTimeout: dead}
 
-// credentials are those of whoever knows the token: both ends have the same key,
-// which follows from it, and accept nobody with another.
+// credentials are the credentials of everyone who has the token: both ends have
+// the same key, which is derived from it, and accept no other.
 func credentials(token string) (*tls.Config, error) {
 	if len(token) < leastToken {
 		return nil, fmt.Errorf("the token has %d characters, but needs at least %d; make one with openssl rand -hex 16", len(token), leastToken)
@@ -61,7 +61,7 @@ func credentials(token string) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		// Who it is follows from the key alone; the clocks of hosts may be anything.
+		// The key alone proves the identity. The clocks of hosts may show anything.
 		InsecureSkipVerify: true,
 		ClientAuth:         tls.RequireAnyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
@@ -81,12 +81,12 @@ func credentials(token string) (*tls.Config, error) {
 // Hello introduces a host to its leader.
 type Hello struct {
 	Index int    `json:"index"` // from 1; the leader is 0
-	Count int    `json:"count"` // of hosts, the leader too
+	Count int    `json:"count"` // of hosts, including the leader
 	Name  string `json:"name"`
 	Port  uint16 `json:"port"` // of its tunnel
-	// MeterPort is that of the tunnel with which the hosts' network is measured.
+	// MeterPort is the port of the tunnel for measuring the hosts' network.
 	MeterPort uint16 `json:"survey_port"`
-	// Environment is that of its program, which has to be the leader's.
+	// Environment is its program's environment, which must equal the leader's.
 	Environment record.Environment `json:"environment"`
 	// Executable is the SHA-256 of the program, in hexadecimal.
 	Executable string `json:"executable"`
@@ -94,7 +94,7 @@ type Hello struct {
 
 // executable is the SHA-256 of this program.
 var executable = sync.OnceValues(func() (string, error) {
-	file, err := os.Open("/proc/self/exe") // also where the file has been replaced
+	file, err := os.Open("/proc/self/exe") // even if the file has been replaced
 	if err != nil {
 		return "", fmt.Errorf("reading this program: %w", err)
 	}
@@ -106,8 +106,8 @@ var executable = sync.OnceValues(func() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 })
 
-// EndedError reports that the other end of a connection has gone, or has ended the run
-// because the run has failed.
+// EndedError reports that the other end of a connection has gone, or has ended
+// the run because of a failure.
 type EndedError struct {
 	Who string
 	Why error
@@ -115,11 +115,11 @@ type EndedError struct {
 
 func (e *EndedError) Error() string { return e.Who + " " + e.Why.Error() }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e *EndedError) Unwrap() error { return e.Why }
 
-// endedError is the error of a connection that has ended, for a person. who is the other
-// end.
+// endedError is the error of a connection that has ended, in words. who is the
+// other end.
 func endedError(err error, who string) error {
 	var idle *quic.IdleTimeoutError
 	var closed *quic.ApplicationError

@@ -1,4 +1,4 @@
-// Package cluster is everything about a network over several hosts.
+// Package cluster extends a network over several hosts.
 //
 // A cluster is all hosts of a run. The first one, where the user's command runs, is the
 // leader; the underlay is the network between the hosts. Every host has a sandbox with
@@ -15,8 +15,9 @@
 //	     │                                          │
 //	router ◄═════════════ tunnel, UDP ═════════════► router
 //
-// Gather waits for the hosts that a Request asks for; each end proves that it knows the
-// run's token. Their Meters measure the underlay, by which Place says which node is on
-// which host. Manifests describes hosts that Kubernetes starts, and Slurm is asked to
-// start them; nothing else here starts a program on another machine.
+// Gather waits for the hosts that a Request asks for; each end proves that it
+// has the run's token. Their Meters measure the underlay. Place uses the
+// measurements to assign nodes to hosts. Manifests describes hosts that
+// Kubernetes starts. Slurm can be asked to start them. Nothing else here starts
+// a program on another machine.
 package cluster

@@ -20,22 +20,23 @@ import (
 	"testbed/emulation/network"
 )
 
-// A program in a node on another host is reached as with ssh. The command that asks for
-// it (Exec) stands for it where the user is:
+// Programs in nodes on other hosts are started as with ssh. The command that
+// starts one (Exec) represents it on the user's host:
 //
 //	testbed in NODE ── socket ── job ─ ─ orders, reports ─ ─ RunExec ── program
 //
-// What passes between the two ends is messages, JSON values into which nobody else
-// looks.
+// The two ends exchange messages: JSON values that nothing else reads.
 
 // KindExec is the kind of the process that runs such a program, RunExec.
 const KindExec = "exec"
 
 const (
-	// execChunk is how many bytes of a stream go in one message, and execWindow how
-	// many such messages may be under way: nothing piles up where nobody reads.
+	// execChunk is the number of bytes of a stream in one message, and execWindow
+	// the most such messages under way, so that nothing piles up if the other end
+	// does not read.
 	execChunk, execWindow = 32 << 10, 16
-	// execQueue is more messages than may be under way to a command at a time.
+	// execQueue is more than the number of messages that may be under way to a
+	// command.
 	execQueue = 8 * execWindow
 )
 
@@ -47,28 +48,28 @@ type Program struct {
 	Dir     string
 }
 
-// execMessage is one of these.
+// execMessage is one of these messages.
 type execMessage struct {
 	Start  *Program       `json:"start,omitempty"` // the first
 	Signal syscall.Signal `json:"signal,omitempty"`
 
 	Stream int    `json:"stream,omitempty"` // 0, 1, 2, as descriptors: of the next three
 	Data   []byte `json:"data,omitempty"`
-	End    bool   `json:"end,omitempty"`   // there will be no more data
-	Taken  bool   `json:"taken,omitempty"` // a piece of it has been written
+	End    bool   `json:"end,omitempty"`   // end of the data
+	Taken  bool   `json:"taken,omitempty"` // a piece of data has been written
 
 	Exit *int `json:"exit,omitempty"` // the program has ended; the last
 }
 
-// streams is an end of the three streams of a program.
+// streams is one end of a program's three streams.
 type streams struct {
 	send   func(execMessage)
-	window [3]chan struct{} // data under way that we send
-	write  [3]chan []byte   // data that we write
+	window [3]chan struct{} // data under way from this end
+	write  [3]chan []byte   // data to write
 	all    sync.WaitGroup
 }
 
-// read sends what it reads from a file, until its end.
+// read sends the data of a file, until its end.
 func (s *streams) read(stream int, from io.Reader) {
 	s.window[stream] = make(chan struct{}, execWindow)
 	s.all.Go(func() {
@@ -87,8 +88,8 @@ func (s *streams) read(stream int, from io.Reader) {
 	})
 }
 
-// writeTo writes the data of a stream to a file, until its end. Where nobody reads any
-// more the rest is lost.
+// writeTo writes the data of a stream to a file, until its end. If the file's
+// reader is gone, the rest is lost.
 func (s *streams) writeTo(stream int, to io.WriteCloser) {
 	pieces := make(chan []byte, execWindow)
 	s.write[stream] = pieces
@@ -101,8 +102,8 @@ func (s *streams) writeTo(stream int, to io.WriteCloser) {
 	})
 }
 
-// take takes a message about a stream. An end that sends more than may be under way is
-// at fault.
+// take handles a message about a stream. It is an error if the other end sends
+// more than may be under way.
 func (s *streams) take(m execMessage) error {
 	if m.Stream < 0 || m.Stream > 2 {
 		return fmt.Errorf("there is no stream %d", m.Stream)
@@ -128,8 +129,8 @@ func (s *streams) take(m execMessage) error {
 	return nil
 }
 
-// ServeExec starts programs in nodes on other hosts for the commands that ask for them
-// at a Unix socket, until the sandbox ends.
+// ServeExec starts programs in nodes on other hosts for commands that connect
+// to a Unix socket, until the sandbox ends.
 func ServeExec(s *network.Supervisor, links *network.Network, socket string) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -147,7 +148,7 @@ func ServeExec(s *network.Supervisor, links *network.Network, socket string) err
 	return nil
 }
 
-// relayExec passes messages on between a command and its program.
+// relayExec passes messages between a command and its program.
 func relayExec(s *network.Supervisor, links *network.Network, conn net.Conn, number int) {
 	in := json.NewDecoder(conn)
 	var first execMessage
@@ -189,7 +190,7 @@ func relayExec(s *network.Supervisor, links *network.Network, conn net.Conn, num
 			break
 		}
 		s.Post(func() error {
-			_ = program.Send(m) // one that has ended does not hear it
+			_ = program.Send(m) // an ended program does not receive it
 			return nil
 		})
 	}
@@ -199,9 +200,10 @@ func relayExec(s *network.Supervisor, links *network.Network, conn net.Conn, num
 	})
 }
 
-// RunExec is the process on the other host: it starts the program that prepare makes a
-// command of, and stands for the command that asked for it. When that has gone it kills
-// the program. notStarted gives the exit code of a program that cannot be started.
+// RunExec is the process on the other host: it starts the program, for which
+// prepare makes a command, and represents the user's command there. When that
+// command has gone, it kills the program. notStarted returns the exit code of a
+// program that cannot be started.
 func RunExec(self *network.Self, prepare func(Program) (*exec.Cmd, error), notStarted func(error) (int, error)) error {
 	var program Program
 	if err := self.Spec(&program); err != nil {
@@ -214,7 +216,7 @@ func RunExec(self *network.Self, prepare func(Program) (*exec.Cmd, error), notSt
 		self.Tell(execMessage{Exit: &code})
 		return nil
 	}
-	runtime.LockOSThread() // the program dies with this thread, and has what prepare does to it
+	runtime.LockOSThread() // the program dies with this thread, and inherits the effects of prepare
 	cmd, err := prepare(program)
 	if err != nil {
 		return fail(err)
@@ -240,13 +242,13 @@ func RunExec(self *network.Self, prepare func(Program) (*exec.Cmd, error), notSt
 	input.writeTo(0, stdin)
 	s.write[0] = input.write[0]
 	go obey(self, s, cmd.Process.Pid)
-	s.all.Wait() // other processes may still have its output, as with a pipe
+	s.all.Wait() // other processes may still hold its output, as with a pipe
 	_ = cmd.Wait()
 	self.Tell(execMessage{Exit: new(exitCode(cmd.ProcessState))})
 	return nil
 }
 
-// obey takes the messages of the command until that has gone.
+// obey handles the command's messages until the command has gone.
 func obey(self *network.Self, s *streams, program int) {
 	commands := self.Commands()
 	for {
@@ -265,7 +267,7 @@ func obey(self *network.Self, s *streams, program int) {
 	}
 }
 
-// exitCode is a program's exit code as a shell gives it.
+// exitCode is a program's exit code in a shell's convention.
 func exitCode(p *os.ProcessState) int {
 	if status := p.Sys().(syscall.WaitStatus); status.Signaled() {
 		return 128 + int(status.Signal())
@@ -273,9 +275,9 @@ func exitCode(p *os.ProcessState) int {
 	return p.ExitCode()
 }
 
-// Exec runs a program in a node on another host, through a socket of ServeExec, with
-// the standard files of this process, and returns its exit code. Signals are passed on
-// to it.
+// Exec runs a program in a node on another host, through a socket of ServeExec,
+// with the standard files of this process, and returns its exit code. It passes
+// on signals.
 func Exec(socket string, p Program) (int, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// Cluster is the hosts of a run, as the user's process at the leader has them. The
-// zero value is this host alone.
+// Cluster is the hosts of a run, in the user's process on the leader. The zero
+// value is this host alone.
 type Cluster struct {
-	// Layout is for the job; nil if there is this host alone. Place fills it in.
+	// Layout is for the job; nil for this host alone. Place fills it in.
 	Layout *network.Layout
-	// Environments are those of the other hosts.
+	// Environments are the other hosts' environments.
 	Environments []record.HostEnvironment
 
 	files     []*os.File // for the job, with these names
@@ -33,14 +33,14 @@ type Cluster struct {
 	listener  *Listener
 	others    []*HostConn
 	meter     Meter
-	measuring tunnel.Config // of the meters of all hosts
+	measuring tunnel.Config // of all hosts' meters
 	step      *slurmStep    // or nil
 	relays    sync.WaitGroup
 }
 
-// Form gathers the hosts that a request asks for, and says which of them each node of
-// a network is on. A nil request is this host alone. links is the backend that
-// the user asks for; the one to take is returned beside the cluster.
+// Form gathers the hosts that a request asks for, and places the nodes of a
+// network on them. A nil request is this host alone. links is the requested
+// backend. Form returns the cluster and the backend to use.
 func Form(ctx context.Context, r *Request, n *Network, links string, progress func(string)) (c *Cluster, take string, err error) {
 	if r == nil {
 		return &Cluster{}, links, nil
@@ -61,7 +61,7 @@ func Form(ctx context.Context, r *Request, n *Network, links string, progress fu
 	return c, network.LinksUser, nil
 }
 
-// CheckLinks reports a backend of links that cannot go over several hosts.
+// CheckLinks reports a link backend that does not work with several hosts.
 func CheckLinks(links string) error {
 	if links != network.LinksUser && links != network.LinksAuto {
 		return errs.Usagef("%s links cannot go over several hosts; take --links user", links)
@@ -74,10 +74,11 @@ func (c *Cluster) Job(kind string, spec any) network.JobSpec {
 	return network.JobSpec{Kind: kind, Spec: spec, Files: c.files, FileNames: c.fileNames}
 }
 
-// admitPatience bounds the wait for hosts that a person starts.
+// admitPatience limits the wait for hosts that a person starts.
 const admitPatience = 10 * time.Minute
 
-// Gather waits for the other hosts of a run. progress hears which have come.
+// Gather waits for the other hosts of a run. It calls progress with the hosts
+// that have come.
 func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, err error) {
 	address, err := netip.ParseAddrPort(r.Address)
 	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
@@ -99,7 +100,7 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 	progress(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, c.listener.Addr()))
 	admitting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if r.Slurm { // they come when there is room for them, however long that takes
+	if r.Slurm { // they come when Slurm has room for them, however long that takes
 		c.step, err = startSlurmStep(&r, c.listener.Addr(), cancel)
 		if err != nil {
 			return c, err
@@ -132,8 +133,8 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 	return c, nil
 }
 
-// openTunnels opens this host's ends of the run's tunnel, and of the one with which
-// the network between hosts is measured.
+// openTunnels opens this host's ends of the run's tunnel, and of the tunnel for
+// measuring the network between hosts.
 func (c *Cluster) openTunnels(address netip.Addr) error {
 	name, err := ownName()
 	if err != nil {
@@ -165,7 +166,7 @@ func (c *Cluster) inherit(file *os.File, name string) {
 	c.files, c.fileNames = append(c.files, file), append(c.fileNames, name)
 }
 
-// connect passes on what the leader's job and a host say to each other.
+// connect passes messages between the leader's job and a host.
 func (c *Cluster) connect(h *HostConn) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -185,16 +186,16 @@ func (c *Cluster) connect(h *HostConn) error {
 	return nil
 }
 
-// Close ends the run on all hosts, with the reason if it has failed. The leader's job
-// has ended.
+// Close ends the run on all hosts, with the reason if it has failed. The
+// leader's job must have ended.
 func (c *Cluster) Close(failed error) {
 	if c.listener == nil {
 		return
 	}
 	for _, f := range append(c.files, c.meter.Socket) {
-		f.Close() // nil is refused, and that is all
+		f.Close() // closing nil does nothing
 	}
-	_ = c.meter.Close() // nobody measures any more
+	_ = c.meter.Close() // no measurement is under way
 	c.listener.Close(failed)
 	c.relays.Wait()
 	if c.step != nil {

@@ -16,23 +16,23 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// KindHost is the kind of the job of a host that is not the leader: RunHost.
+// KindHost is the kind of the job of a host other than the leader: RunHost.
 const KindHost = "host"
 
 // hostJob is the job of such a host.
 type hostJob struct {
 	s        *network.Supervisor
 	network  *network.Network
-	watch    watch // nil before the network is up
+	watch    watch // nil until the network is up
 	children map[string]*network.Child
 	memories map[string]map[string]*os.File // of children, by name
-	asked    int                            // counts of the router that are to come, before its last
+	asked    int                            // number of the router's counts still to come, before its last
 	ending   bool
 }
 
-// watch looks at the host while the network is up. It returns what it has seen since
-// it was called last, with the processes that are there by name; the last time it
-// returns what it has seen of all the time.
+// watch observes the host while the network is up. It returns the observations
+// since its last call, given the present processes by name. The last call
+// returns the observations of the whole time.
 type watch func(pids map[string]int, last bool) any
 
 // RunHost makes this host's part of a network and starts processes on it, as the
@@ -51,7 +51,7 @@ func RunHost(s *network.Supervisor, _ json.RawMessage) error {
 	return s.HandleUntil(func() bool { return h.ending })
 }
 
-// take carries an order out.
+// take carries out an order.
 func (h *hostJob) take(o order) error {
 	switch {
 	case o.Build != nil:
@@ -87,7 +87,7 @@ func (h *hostJob) build(o *buildOrder) (err error) {
 	return h.s.Hand(hostReport{Up: true})
 }
 
-// watchHost looks at a host as the leader's monitor wants it: what it returns is a
+// watchHost observes a host for the leader's monitor: it returns a
 // monitor.Sample.
 func watchHost(n *network.Network) watch {
 	queues := monitor.NewQueues(n.Kernel.Nodes())
@@ -108,7 +108,7 @@ func watchHost(n *network.Network) watch {
 	}
 }
 
-// counted reports a count of the router, and what was seen meanwhile.
+// counted reports a count of the router, with the observations meanwhile.
 func (h *hostJob) counted(stats *userlink.Stats) {
 	last := h.ending && h.asked == 0
 	h.asked = max(h.asked-1, 0)
@@ -121,7 +121,7 @@ func (h *hostJob) counted(stats *userlink.Stats) {
 	}
 	raw, err := json.Marshal(h.watch(pids, last))
 	if err != nil {
-		raw = nil // the sample is missing, and the leader says so
+		raw = nil // the sample is missing, and the leader reports that
 	}
 	_ = h.s.Hand(hostReport{Count: &count{stats, raw}}) // it can be JSON
 }
@@ -166,7 +166,8 @@ func (h *hostJob) start(o *startOrder) error {
 	return err
 }
 
-// memory is what a process shares under a name, or will when it is started.
+// memory is the memory that a process shares under a name, or will share once
+// it is started.
 func (h *hostJob) memory(child, name string) (*os.File, error) {
 	all := h.memories[child]
 	if all == nil {
@@ -183,8 +184,8 @@ func (h *hostJob) memory(child, name string) (*os.File, error) {
 	return all[name], nil
 }
 
-// fill fills a memory of a process that is about to be started. The process begins to
-// read at the beginning.
+// fill fills a memory of a process that is about to be started. The process
+// reads it from the beginning.
 func (h *hostJob) fill(child string, f *fill) error {
 	file, err := h.memory(child, f.Name)
 	if err == nil {
@@ -193,7 +194,7 @@ func (h *hostJob) fill(child string, f *fill) error {
 	return err
 }
 
-// passLog reports what a process writes, until it has ended.
+// passLog reports a process's output, until the process has ended.
 func (h *hostJob) passLog(name string, from *os.File) {
 	defer from.Close()
 	buf := make([]byte, 16<<10)
@@ -209,7 +210,8 @@ func (h *hostJob) passLog(name string, from *os.File) {
 	}
 }
 
-// child carries out an order for one process. One that has ended does not hear it.
+// child carries out an order for one process. An ended process does not receive
+// it.
 func (h *hostJob) child(o order) error {
 	c := h.children[o.Child]
 	switch {
@@ -228,7 +230,7 @@ func (h *hostJob) child(o order) error {
 	return nil
 }
 
-// fetch reports what is in a memory. A gradient's worth takes a few chunks; the job
+// fetch reports the content of a memory. A gradient takes a few chunks. The job
 // does nothing else meanwhile.
 func (h *hostJob) fetch(child string, memory *os.File) error {
 	report := func(c chunk) error { return h.s.Hand(hostReport{Child: child, Chunk: &c}) }

@@ -19,15 +19,15 @@ import (
 
 const (
 	// joinPatience is how long a host tries to reach its leader, which may start
-	// after it, and joinGap how long it waits in between.
+	// later, and joinGap the pause between attempts.
 	joinPatience = time.Minute
 	joinGap      = 200 * time.Millisecond
 )
 
-// tokenError says that the leader has another token.
+// tokenError reports that the leader has another token.
 type tokenError struct{ error }
 
-// LeaderConn is a host's to its leader.
+// LeaderConn is a host's connection to its leader.
 type LeaderConn struct {
 	transport *quic.Transport
 	conn      *quic.Conn
@@ -37,7 +37,7 @@ type LeaderConn struct {
 	writing sync.Mutex
 }
 
-// Join connects a host with the leader at an address, and says who it is.
+// Join connects a host to the leader at an address, and introduces it.
 func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, error) {
 	if to, err := netip.ParseAddrPort(leader); err == nil && !to.Addr().Unmap().Is4() {
 		return nil, errs.Usagef("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", leader)
@@ -46,8 +46,8 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 	if err != nil {
 		return nil, err
 	}
-	// The leader is to see who comes with another token. So this end looks at the leader's
-	// when that has seen its own.
+	// The leader must notice a host with another token. So this end checks the
+	// leader's certificate after the leader has checked this end's.
 	verify := config.VerifyConnection
 	config.VerifyConnection = nil
 	c := &LeaderConn{}
@@ -88,7 +88,7 @@ func (c *LeaderConn) dial(ctx context.Context, leader string, config *tls.Config
 	c.conn, err = c.transport.Dial(ctx, to, config, settings)
 	if err == nil {
 		if wrong := verify(c.conn.ConnectionState().TLS); wrong != nil {
-			select { // the leader hangs up when it has seen this end's certificate
+			select { // the leader hangs up when it has checked this end's certificate
 			case <-c.conn.Context().Done():
 			case <-time.After(joinGap):
 			case <-ctx.Done():
@@ -123,7 +123,8 @@ func (c *LeaderConn) Send(v any) error {
 	return writeValue(c.stream, raw)
 }
 
-// Next waits for a value of the leader's. It returns errDone when the run is over.
+// Next waits for a value from the leader. It returns errDone when the run is
+// over.
 func (c *LeaderConn) Next() (v json.RawMessage, err error) {
 	if err = c.in.Decode(&v); err == nil {
 		return v, nil
@@ -138,13 +139,13 @@ func (c *LeaderConn) Next() (v json.RawMessage, err error) {
 	return nil, endedError(err, "the leader")
 }
 
-// errDone says that the leader has ended the run, as it should.
+// errDone reports that the leader has ended the run in order.
 var errDone = errors.New("the run is over")
 
-// errNoLeader says that a host has waited for its leader in vain.
+// errNoLeader reports that a host has waited for its leader in vain.
 var errNoLeader = errors.New("nobody leads")
 
-// Close ends the connection, for that reason if there is one.
+// Close ends the connection, with a reason if failed is not nil.
 func (c *LeaderConn) Close(failed error) {
 	if c.conn != nil {
 		code, why := codeDone, ""

@@ -19,7 +19,7 @@ import (
 type Listener struct {
 	listener *quic.Listener
 	conn     *net.UDPConn
-	strange  chan error // a host has come that has another token
+	strange  chan error // a host with another token has come
 	hosts    []*HostConn
 }
 
@@ -57,12 +57,12 @@ func Listen(address, token string) (*Listener, error) {
 	return &Listener{listener: listener, conn: conn, strange: strange}, nil
 }
 
-// Addr is where the leader listens.
+// Addr is the address at which the leader listens.
 func (l *Listener) Addr() netip.AddrPort { return l.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// Admit waits until all hosts of a run have come, of which there are as many as the
-// leader says, and returns them in order, from 1, with names that differ from each
-// other and from the leader's. progress hears who has come.
+// Admit waits until all hosts of a run have come; leader has their number. It
+// returns them in order, from 1, with names that differ from each other and
+// from the leader's. It calls progress with the hosts that have come.
 func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string)) ([]*HostConn, error) {
 	count := leader.Count
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -100,7 +100,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 		}
 		names = append(names, h.Name)
 	}
-	for _, h := range l.hosts { // one may have gone while others were waited for
+	for _, h := range l.hosts { // one may have gone during the wait for others
 		if err := context.Cause(h.conn.Context()); err != nil {
 			return nil, endedError(err, "host "+h.Name)
 		}
@@ -108,7 +108,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	return l.hosts, nil
 }
 
-// fits says what is wrong with a host that has come.
+// fits reports what is wrong with a host that has come.
 func (l *Listener) fits(h *HostConn, leader Hello) error {
 	switch count := leader.Count; {
 	case h.Environment.Revision != leader.Environment.Revision:
@@ -125,7 +125,7 @@ func (l *Listener) fits(h *HostConn, leader Hello) error {
 	return nil
 }
 
-// greet takes the first words of a host.
+// greet receives the first message of a host.
 func greet(ctx context.Context, conn *quic.Conn) (*HostConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxGreeting)
 	defer cancel()
@@ -160,14 +160,14 @@ func (l *Listener) Close(failed error) {
 // HostConn is the leader's connection to a host.
 type HostConn struct {
 	Hello
-	Addr netip.Addr // as the leader sees it
+	Addr netip.Addr // as seen by the leader
 
 	conn   *quic.Conn
 	stream *quic.Stream
 	in     *json.Decoder
 }
 
-// Send sends the host a value, before Relay does.
+// Send sends the host a value, before Relay is called.
 func (h *HostConn) Send(v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -179,7 +179,7 @@ func (h *HostConn) Send(v any) error {
 	return nil
 }
 
-// Next waits for a value of the host's, before Relay does.
+// Next waits for a value from the host, before Relay is called.
 func (h *HostConn) Next(ctx context.Context, v any) error {
 	stop := context.AfterFunc(ctx, func() { h.stream.CancelRead(0) })
 	defer stop()
@@ -195,9 +195,10 @@ func (h *HostConn) Next(ctx context.Context, v any) error {
 	return endedError(err, "the host "+h.Name)
 }
 
-// Relay passes JSON values between the host and whoever is at the other end, until
-// one of them ends. lost makes the value that says that the host has gone. What the
-// host says is for Next until whoever is at the other end has spoken.
+// Relay passes JSON values between the host and the process at the other end of
+// with, until one of them ends. lost makes the value that reports the loss of
+// the host. Values from the host go to Next until the process has sent its
+// first value.
 func (h *HostConn) Relay(with io.ReadWriter, lost func(why error) any) {
 	var both sync.WaitGroup
 	spoken := make(chan struct{})
@@ -222,7 +223,7 @@ func (h *HostConn) Relay(with io.ReadWriter, lost func(why error) any) {
 				if cause := context.Cause(h.conn.Context()); cause != nil {
 					err = cause
 				}
-				_ = json.NewEncoder(with).Encode(lost(endedError(err, "the host "+h.Name))) // whoever is there may have ended
+				_ = json.NewEncoder(with).Encode(lost(endedError(err, "the host "+h.Name))) // the process may have ended
 				return
 			}
 			if writeValue(with, v) != nil {
@@ -233,7 +234,8 @@ func (h *HostConn) Relay(with io.ReadWriter, lost func(why error) any) {
 	both.Wait()
 }
 
-// writeValue writes a JSON value in one piece, so that nothing comes into it.
+// writeValue writes a JSON value in one piece, so that nothing is written into
+// it.
 func writeValue(to io.Writer, v json.RawMessage) error {
 	_, err := to.Write(append(v, '\n'))
 	return err

@@ -22,26 +22,26 @@ import (
 	"testbed/internal/errs"
 )
 
-// Where things are in a container of a run.
+// Places of files in a container of a run.
 const (
 	resultsDir  = "/results"
 	scenarioDir = "/scenario"
 )
 
-// Manifests are what Kubernetes needs to start the hosts of a run.
+// Manifests are the Kubernetes manifests that start the hosts of a run.
 type Manifests struct {
-	Name       string // of all that is made; empty: after the scenario
-	Namespace  string // empty: where kubectl makes it
+	Name       string // of all objects; empty: after the scenario
+	Namespace  string // empty: kubectl's default
 	Image      string // of the containers
-	Secret     string // one that is there, with a token under TokenKey; empty: a new one
+	Secret     string // an existing secret, with a token under TokenKey; empty: a new one
 	Hosts      int
 	CPUs       int  // that each host asks for
 	Privileged bool // pods have all rights on their nodes
 	Keep       time.Duration
 
 	Token string        // of a new secret
-	Args  []string      // what the leader plays
-	Files []mountedFile // of the scenario, if it is none of the library
+	Args  []string      // the leader's command
+	Files []mountedFile // of the scenario, if it is not in the library
 }
 
 // mountedFile is a file below scenarioDir.
@@ -50,17 +50,17 @@ type mountedFile struct {
 	content   []byte
 }
 
-// What Kubernetes allows for the name of all of them, with the number of a host
-// behind it, and for a namespace.
+// Kubernetes's rules for the name of all objects, to which the number of a host
+// is appended, and for a namespace.
 var (
 	jobName   = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$`)
 	namespace = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`)
 	unnamed   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
-// Complete checks what was asked for, for a command of the leader's whose second
-// argument is a scenario of that name and with so many workers. It fills in what was
-// not asked for.
+// Complete checks the options for a command of the leader whose second argument
+// is a scenario of that name, with so many workers. It fills in missing
+// options.
 func (m *Manifests) Complete(args []string, scenario string, workers int) error {
 	if m.Name == "" {
 		m.Name = strings.Trim(fmt.Sprintf("%.51s", "testbed-"+unnamed.ReplaceAllString(strings.ToLower(scenario), "-")), "-")
@@ -86,11 +86,11 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 	return nil
 }
 
-// maxFiles is what a ConfigMap holds at the most, in bytes.
+// maxFiles is the limit of a ConfigMap, in bytes.
 const maxFiles = 1 << 20
 
-// Mount has the leader play the scenario of a file, which goes along with the files that
-// it names.
+// Mount adds the scenario of a file, and the files that it names, for the
+// leader to play.
 func (m *Manifests) Mount(file string, text []byte, named map[string][]byte) error {
 	m.Args[1] = path.Join(scenarioDir, filepath.Base(file))
 	m.Files = []mountedFile{{"scenario", filepath.Base(file), text}}
@@ -107,7 +107,7 @@ func (m *Manifests) Mount(file string, text []byte, named map[string][]byte) err
 	return nil
 }
 
-// ConfigMap is the content of the ConfigMap that has the files.
+// ConfigMap is the content of the ConfigMap with the files.
 func (m *Manifests) ConfigMap() (string, error) {
 	data := map[string]map[string]string{}
 	for _, f := range m.Files {
@@ -136,7 +136,7 @@ func (m *Manifests) Of() map[string]string {
 var manifestsText string
 
 var manifestsTemplate = template.Must(template.New("").Funcs(template.FuncMap{"json": func(v any) (string, error) {
-	s, err := json.Marshal(v) // which is YAML, too
+	s, err := json.Marshal(v) // JSON is YAML, too
 	return string(s), err
 }}).Parse(manifestsText))
 

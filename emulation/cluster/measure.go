@@ -11,15 +11,15 @@ import (
 	"testbed/emulation/network"
 )
 
-// meterNote is an order of the leader's to a host's meter, or the answer. Other notes
-// are passed on.
+// meterNote is an order of the leader to a host's meter, or the answer. Other
+// notes are passed on.
 type meterNote struct {
 	network.Note
 	Order  *MeterOrder  `json:"survey_order,omitempty"`
 	Answer *MeterAnswer `json:"survey_answer,omitempty"`
 }
 
-// measured carries an order of the leader's out if it is one for the meter, and
+// measured carries out an order of the leader if it is for the meter, and
 // reports whether it is.
 func measured(ctx context.Context, c *LeaderConn, m *Meter, v json.RawMessage) bool {
 	var n meterNote
@@ -28,14 +28,14 @@ func measured(ctx context.Context, c *LeaderConn, m *Meter, v json.RawMessage) b
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(c.Context(), cancel)() // meanwhile nothing else notices the leader's end
+	defer context.AfterFunc(c.Context(), cancel)() // meanwhile nothing else would notice the leader's end
 	a := m.Do(ctx, *n.Order)
-	_ = c.Send(meterNote{Answer: &a}) // a leader that has gone is noticed soon
+	_ = c.Send(meterNote{Answer: &a}) // the loss of a leader is noticed soon
 	return true
 }
 
-// oneWayDelays measures how long the network between hosts takes, one way, from row to
-// column. repeated forgets what was measured before.
+// oneWayDelays measures the one-way delays of the network between hosts, from
+// row to column. repeated discards earlier measurements.
 func (c *Cluster) oneWayDelays(ctx context.Context, repeated bool) (delays Underlay, err error) {
 	answers, err := c.measure(ctx, func(host int) MeterOrder {
 		if repeated {
@@ -51,9 +51,9 @@ func (c *Cluster) oneWayDelays(ctx context.Context, repeated bool) (delays Under
 	return delays, err
 }
 
-// burst has all hosts send to each other at these rates at the same time, in bit/s
-// from row to column, and returns the rates that arrived. oneWayDelays was called
-// before.
+// burst makes all hosts send to each other at these rates simultaneously, in
+// bit/s from row to column, and returns the arriving rates. oneWayDelays must
+// have been called.
 func (c *Cluster) burst(ctx context.Context, number int, rates [][]float64) (carried [][]float64, err error) {
 	answers, err := c.measure(ctx, func(int) MeterOrder { return MeterOrder{Burst: &Burst{Number: number, Rates: rates}} })
 	carried = make([][]float64, len(rates))
@@ -71,7 +71,8 @@ func (c *Cluster) endMeasuring(ctx context.Context) error {
 	return err
 }
 
-// measure has the meters of all hosts carry an order out, and returns their answers.
+// measure makes the meters of all hosts carry out an order, and returns their
+// answers.
 func (c *Cluster) measure(ctx context.Context, order func(host int) MeterOrder) ([]MeterAnswer, error) {
 	for _, h := range c.others {
 		o := order(h.Index)
@@ -87,7 +88,7 @@ func (c *Cluster) measure(ctx context.Context, order func(host int) MeterOrder) 
 		all.Go(func() {
 			a, err := answer(ctx, h)
 			if err != nil {
-				cancel(err) // nobody waits for the others
+				cancel(err) // do not wait for the others
 				return
 			}
 			answers[h.Index] = *a
@@ -106,7 +107,8 @@ func (c *Cluster) measure(ctx context.Context, order func(host int) MeterOrder) 
 	return answers, nil
 }
 
-// answer waits for the answer of a host. One that cannot take part says so instead.
+// answer waits for the answer of a host. A host that cannot take part answers
+// with its error.
 func answer(ctx context.Context, h *HostConn) (*MeterAnswer, error) {
 	for {
 		var n meterNote

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// burstTime is how long a burst takes: longer than what queues and token buckets
-	// usually let pass at once.
+	// burstTime is the duration of a burst: longer than queues and token buckets
+	// usually let everything pass.
 	burstTime = 200 * time.Millisecond
-	// settleTime is how long after a burst its last frames are waited for: hosts do
+	// settleTime is how long after a burst its last frames are awaited: hosts do
 	// not begin at the same moment, and some queues are long.
 	settleTime = 300 * time.Millisecond
-	// patience is how long other hosts may take until they have answered.
+	// patience is how long other hosts may take to answer.
 	patience = 30 * time.Second
-	// frameSize is that of a burst's frames, which no network cuts in two.
+	// frameSize is the size of a burst's frames. No network fragments them.
 	frameSize = 1200
-	// sendPeriod is the time between two times at which frames are sent.
+	// sendPeriod is the time between two moments at which frames are sent.
 	sendPeriod = 250 * time.Microsecond
-	// batch is how many frames are sent to a host before others are taken in.
+	// batch is the number of frames sent to a host before frames are received.
 	batch = 64
 )
 
-// MeterOrder is what a host's meter is to do: one of these.
+// MeterOrder is an order to a host's meter: one of these fields.
 type MeterOrder struct {
 	Open   *tunnel.Config `json:"meet,omitempty"`  // measure the delays to all other hosts
 	Repeat bool           `json:"again,omitempty"` // measure them once more
@@ -39,7 +39,7 @@ type MeterOrder struct {
 	End    bool           `json:"end,omitempty"`
 }
 
-// Burst is what all hosts send to each other at the same time.
+// Burst is the traffic of all hosts to each other at the same time.
 type Burst struct {
 	Number int `json:"turn"` // from 1
 	// Rates are in bit/s, from row to column by host.
@@ -48,10 +48,10 @@ type Burst struct {
 
 // MeterAnswer is the result of an order.
 type MeterAnswer struct {
-	// OneWay is how long the network takes to each host: half of the round trip's
-	// 99.9th percentile.
+	// OneWay is the network's delay to each host: half of the round trip's 99.9th
+	// percentile.
 	OneWay []time.Duration `json:"one_way_ns,omitempty"`
-	// Carried is the rate at which a burst arrived from each host, in bit/s.
+	// Carried is the arriving rate of a burst from each host, in bit/s.
 	Carried []float64 `json:"carried,omitempty"`
 	Err     string    `json:"error,omitempty"`
 }
@@ -64,7 +64,7 @@ type Meter struct {
 	tunnel *meterTunnel // nil before Open
 }
 
-// Do carries an order out.
+// Do carries out an order.
 func (m *Meter) Do(ctx context.Context, o MeterOrder) MeterAnswer {
 	a, err := m.do(ctx, o)
 	if err != nil {
@@ -103,7 +103,7 @@ func (m *Meter) Close() error {
 	return err
 }
 
-// meterTunnel is a meter's tunnel at work.
+// meterTunnel is a meter's open tunnel.
 type meterTunnel struct {
 	config  tunnel.Config
 	epoch   time.Time
@@ -113,10 +113,10 @@ type meterTunnel struct {
 	mu     sync.Mutex
 	tunnel *tunnel.Tunnel
 	burst  burst
-	err    error // that has ended it
+	err    error // error that has ended it
 }
 
-// burst is the one under way, as one host sees it.
+// burst is the burst under way, for one host.
 type burst struct {
 	number  int
 	began   time.Duration
@@ -125,7 +125,7 @@ type burst struct {
 	arrived []arrival // from each
 }
 
-// arrival is what has arrived of a burst.
+// arrival is the received part of a burst.
 type arrival struct {
 	first, last time.Duration
 	bytes       int // after the first frame
@@ -151,7 +151,7 @@ func (t *meterTunnel) close() error {
 	return t.tunnel.Close()
 }
 
-// run works until it is stopped: it answers other hosts all the time.
+// run works until it is stopped: it also answers other hosts all the time.
 func (t *meterTunnel) run() {
 	defer close(t.stopped)
 	poll := []unix.PollFd{{Fd: int32(t.tunnel.FD()), Events: unix.POLLIN}}
@@ -166,11 +166,12 @@ func (t *meterTunnel) run() {
 			wait = 0
 		}
 		timeout := unix.NsecToTimespec(int64(wait))
-		_, _ = unix.Ppoll(poll, &timeout, nil) // after an error it works too early, and that is all
+		_, _ = unix.Ppoll(poll, &timeout, nil) // after an error it only works too early
 	}
 }
 
-// work takes in and sends what there is, and reports whether there is more.
+// work receives and sends all available frames, and reports whether there are
+// more.
 func (t *meterTunnel) work() (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,8 +188,8 @@ func (t *meterTunnel) work() (more bool) {
 	return more
 }
 
-// take takes in a frame of a burst. Its sender and the number of its burst stand where
-// other frames have nodes.
+// take handles a frame of a burst. Its sender and the number of its burst are
+// in the fields for nodes.
 func (t *meterTunnel) take(f tunnel.Frame) {
 	b := &t.burst
 	if f.To != b.number || f.From >= len(b.arrived) {
@@ -203,7 +204,7 @@ func (t *meterTunnel) take(f tunnel.Frame) {
 	a.first, a.last = min(a.first, f.At), max(a.last, f.At)
 }
 
-// send sends what is due of the burst.
+// send sends the frames of the burst that are due.
 func (t *meterTunnel) send(now time.Duration) (more bool) {
 	b := &t.burst
 	if len(b.rates) == 0 || now-b.began > burstTime {
@@ -224,7 +225,7 @@ func (t *meterTunnel) send(now time.Duration) (more bool) {
 	return more
 }
 
-// reopen forgets the delays to other hosts, and measures them once more.
+// reopen discards the delays to other hosts, and measures them once more.
 func (t *meterTunnel) reopen() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,8 +269,8 @@ func (t *meterTunnel) delays() []time.Duration {
 	return all
 }
 
-// play sends this host's part of a burst, and returns the rates at which those of the
-// others arrived.
+// play sends this host's part of a burst, and returns the arriving rates of the
+// others' parts.
 func (t *meterTunnel) play(ctx context.Context, o *Burst) ([]float64, error) {
 	n := len(t.config.Hosts)
 	t.mu.Lock()

@@ -12,15 +12,15 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// What the leader's job and the job of another host say to each other: JSON values,
+// Messages between the leader's job and the job of another host: JSON values,
 // orders there and reports back.
 
-// order is what another host is to do: one of these.
+// order is an order to another host: one of these fields.
 type order struct {
 	Build *buildOrder `json:"share,omitempty"` // build your part of the network
 	Start *startOrder `json:"start,omitempty"`
 
-	Child   string          `json:"child,omitempty"` // the process that the next six are for
+	Child   string          `json:"child,omitempty"` // process of the next six fields
 	Command json.RawMessage `json:"command,omitempty"`
 	Close   bool            `json:"close,omitempty"`
 	Signal  syscall.Signal  `json:"signal,omitempty"`
@@ -32,25 +32,25 @@ type order struct {
 	Count          bool `json:"count,omitempty"` // report it
 	End            bool `json:"end,omitempty"`   // take the network down
 
-	// from is what all of Fill is read from, when its turn has come.
+	// from is the file from which all of Fill is read, when its turn has come.
 	from *os.File
 }
 
-// buildOrder is a network, and the layout as the host sees it.
+// buildOrder is a network, with the layout as seen from the host.
 type buildOrder struct {
 	Plan   *shaping.Plan   // by the machine's clock
 	Layout *network.Layout `json:"Spread"`
 }
 
-// fill is a part of what a process finds in the memory of a name when it is started.
+// fill is a part of a process's memory at its start, with the memory's name.
 type fill struct {
 	Name string `json:"name"`
 	At   int64  `json:"at"`
 	Data []byte `json:"data"`
 }
 
-// startOrder is a network.ChildSpec for another host. Its files are all memory, which
-// holds what was in them at the leader (fill).
+// startOrder is a network.ChildSpec for another host. All its files are memory,
+// with the content of the leader's files (fill).
 type startOrder struct {
 	Name      string          `json:"name"`
 	Node      string          `json:"node,omitempty"` // whose namespace; none: the hub
@@ -61,11 +61,11 @@ type startOrder struct {
 	Watched   bool            `json:"watched,omitempty"`
 }
 
-// hostReport is what another host reports: one of these.
+// hostReport is a report of another host: one of these fields.
 type hostReport struct {
 	Up bool `json:"up,omitempty"` // its part of the network carries packets
 
-	Child  string          `json:"child,omitempty"` // the process that the next four are of
+	Child  string          `json:"child,omitempty"` // process of the next four fields
 	Report *network.Report `json:"report,omitempty"`
 	Ended  string          `json:"ended,omitempty"` // how
 	Log    []byte          `json:"log,omitempty"`
@@ -74,14 +74,14 @@ type hostReport struct {
 	Count *count `json:"count,omitempty"`
 }
 
-// count is what a host's router has counted, and what the host has seen of itself
-// meanwhile, a monitor.Sample.
+// count is the count of a host's router, and the host's observations meanwhile,
+// a monitor.Sample.
 type count struct {
 	Count  *userlink.Stats `json:"count"`
 	Sample json.RawMessage `json:"sample,omitempty"`
 }
 
-// chunk is a part of what is in a memory.
+// chunk is a part of a memory's content.
 type chunk struct {
 	Data []byte `json:"data,omitempty"`
 	Err  string `json:"err,omitempty"`

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// burstTries is how often a network is measured that seems too narrow, and
-	// delayTries how often one that seems too slow: a busy machine makes a good one bad
-	// in passing.
+	// burstTries is the number of measurements of a network that seems too narrow,
+	// and delayTries of one that seems too slow: on a busy machine a good network
+	// may seem bad temporarily.
 	burstTries, delayTries = 3, 2
-	// usable is the share that a plan may use of what was carried: traffic is not as
-	// even as its mean.
+	// usable is the share of the measured rate that a plan may use: traffic is
+	// less even than its mean.
 	usable = 0.8
-	// offered is what a burst has of what the plan needs, and leastOffered, in bit/s,
-	// what it has at the least, so that it is of several packets.
+	// offered is a burst's rate as a multiple of the plan's need. leastOffered, in
+	// bit/s, is its least rate, so that it has several packets.
 	offered, leastOffered = 2, 2e6
 )
 
-// Record is where nodes are, and the measurements that this was decided on: the file
+// Record has the placement of nodes, and the measurements behind it: the file
 // hosts.json of a run.
 type Record struct {
 	Hosts    []HostRecord   `json:"hosts"`
@@ -46,15 +46,16 @@ type UnderlayPath struct {
 	To   string `json:"to"`
 	// OneWay is half of the round trip's 99.9th percentile.
 	OneWay time.Duration `json:"one_way_ns"`
-	// Reductions is the rate that the reductions of a round need, Fetch that of a state
-	// fetch, and Carried that of a burst, which offers twice as much; in bit/s.
+	// Reductions is the rate that the reductions of a round need, Fetch the rate
+	// of a state fetch, and Carried the rate of a burst, which offers twice as
+	// much; in bit/s.
 	Reductions float64 `json:"reductions_bits_per_s"`
 	Fetch      float64 `json:"fetch_bits_per_s"`
 	Carried    float64 `json:"carried_bits_per_s"`
 }
 
-// CheckPlacement reports, before hosts have come, what is wrong with their number, or
-// with the placement that is wanted; without one it is empty.
+// CheckPlacement reports, before hosts have come, what is wrong with their
+// number, or with the requested placement; empty: none is requested.
 func CheckPlacement(n *Network, hosts int, wanted string) (err error) {
 	if wanted != "" {
 		if _, err = ParsePlacement(wanted, n, hosts); err != nil {
@@ -66,9 +67,9 @@ func CheckPlacement(n *Network, hosts int, wanted string) (err error) {
 	return nil
 }
 
-// Place measures the network between hosts and places the nodes: as wanted (see
-// ParsePlacement), or by ChoosePlacement if that is empty. It reports the result to
-// progress, and ends the measurements.
+// Place measures the network between hosts and places the nodes: as requested
+// (see ParsePlacement), or by ChoosePlacement if wanted is empty. It reports
+// the result to progress, and ends the measurements.
 func (c *Cluster) Place(ctx context.Context, n *Network, wanted string, progress func(string)) (*Record, error) {
 	p := &placing{cluster: c, network: n, progress: progress}
 	own := monitor.Environment(nil)
@@ -102,7 +103,7 @@ type placing struct {
 	bursts                     int
 }
 
-// place measures how far apart the hosts are, and places the nodes.
+// place measures the delays between hosts, and places the nodes.
 func (p *placing) place(ctx context.Context, wanted string) (err error) {
 	for try := range delayTries {
 		delays, failed := p.cluster.oneWayDelays(ctx, try > 0)
@@ -112,7 +113,7 @@ func (p *placing) place(ctx context.Context, wanted string) (err error) {
 		p.underlay = shorter(p.underlay, delays)
 		if wanted != "" {
 			p.of, err = ParsePlacement(wanted, p.network, len(p.hosts))
-			return err // the routers see whether paths are as fast as planned
+			return err // the routers check whether paths are as fast as planned
 		}
 		if p.of, err = ChoosePlacement(p.network, p.hosts, p.underlay); err == nil {
 			return nil
@@ -124,7 +125,8 @@ func (p *placing) place(ctx context.Context, wanted string) (err error) {
 	return err
 }
 
-// shorter is the shorter of two measurements of each delay; the first may be nil.
+// shorter has the shorter of two measurements of each delay; the first may be
+// nil.
 func shorter(a, b Underlay) Underlay {
 	for from, row := range a {
 		for to, d := range row {
@@ -134,9 +136,9 @@ func shorter(a, b Underlay) Underlay {
 	return b
 }
 
-// measure sends bursts: first what reductions send between all hosts at once, then,
-// where that was less than the fetch of a state needs, what a fetch sends, from each
-// host to one other at a time.
+// measure sends bursts: first the traffic of reductions between all hosts at
+// once. If the carried rate was too low for a state fetch, it then sends the
+// traffic of a fetch, from each host to one other at a time.
 func (p *placing) measure(ctx context.Context) (err error) {
 	var unlimited bool
 	if p.reductions, unlimited, err = Traffic(p.network, p.of); err != nil {
@@ -166,8 +168,8 @@ func (p *placing) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// carry sends bursts until all needs have been carried. Its error names the pair of
-// hosts between which they never were.
+// carry sends bursts until all needs have been carried. Its error names a pair
+// of hosts between which they never were.
 func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) error {
 	for range burstTries {
 		if from, _ := p.lacks(needs); from < 0 {
@@ -201,8 +203,8 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
 }
 
-// lacks is the pair of hosts between which the least of a need was carried, if that is
-// too little; otherwise from is negative.
+// lacks is the pair of hosts with the smallest carried part of a need, if that
+// part is too small; otherwise from is negative.
 func (p *placing) lacks(needs [][]float64) (from, to int) {
 	from, least := -1, 1.0
 	for a, row := range needs {

@@ -14,19 +14,19 @@ import (
 	"testbed/shaping"
 )
 
-// Network is a network whose nodes are to be placed, and what goes over it. A benchmark
-// without a scenario has Plan and Workers alone.
+// Network is a network whose nodes are to be placed, with its traffic. A
+// benchmark without a scenario has only Plan and Workers.
 type Network struct {
 	Plan      *shaping.Plan
-	Dilation  float64 // everything takes that many times as long by the machine's clock, at least 1
+	Dilation  float64 // factor by which everything takes longer by the machine's clock, at least 1
 	Workers   []policy.ID
 	Reduction reduction.Spec
-	// Groups are the groups of the links in which the workers are, by number, for a
-	// hierarchical reduction.
+	// Groups are the numbers of the workers' groups of links, for a hierarchical
+	// reduction.
 	Groups []int
 	// Grouping says which workers reduce with which in a round; nil: all together.
 	Grouping   *policy.Grouping
-	Parameters int // that are reduced
+	Parameters int // number of reduced parameters
 }
 
 // NetworkOf is the network of a scenario.
@@ -51,8 +51,7 @@ func (n *Network) isWorker(node int) bool {
 	return is && slices.Contains(n.Workers, id)
 }
 
-// Host is what is known of a host before nodes are placed. The first host is the
-// leader.
+// Host describes a host before nodes are placed. The first host is the leader.
 type Host struct {
 	Name       string `json:"name"`
 	Processors int    `json:"processors"`
@@ -62,16 +61,17 @@ type Host struct {
 // nil one is faster than any plan.
 type Underlay [][]time.Duration
 
-// otherLoad is the load of a node that is no worker, where that of a worker is 1: the
-// coordinator of persistent_straggler took 0.15 s of processor time, a worker 0.21 s.
+// otherLoad is the load of a node other than a worker, if a worker's is 1: the
+// coordinator of persistent_straggler took 0.15 s of processor time, a worker
+// 0.21 s.
 const otherLoad = 0.7
 
-// ChoosePlacement places the nodes of a network: pairs that are planned faster than
-// the underlay share a host; then every host has work by the number of its
-// processors, of which a worker takes as much as another, since in a round all of
-// them compute and move as much; then as little as possible goes between hosts.
-// Each host has a worker, and the leader all nodes that are none. It returns the
-// host of each node, or an error that names two nodes which cannot be placed.
+// ChoosePlacement places the nodes of a network. First, pairs with a planned
+// delay below the underlay's share a host. Second, work is in proportion to the
+// hosts' processors; all workers count alike, since in a round all of them
+// compute and send as much. Third, traffic between hosts is minimal. Each host
+// has a worker, and the leader has all other nodes. It returns the host of each
+// node, or an error that names two nodes which cannot be placed.
 func ChoosePlacement(n *Network, hosts []Host, underlay Underlay) ([]int, error) {
 	if err := n.checkCount(len(hosts)); err != nil {
 		return nil, err
@@ -84,9 +84,9 @@ func ChoosePlacement(n *Network, hosts []Host, underlay Underlay) ([]int, error)
 	if err != nil {
 		return nil, err
 	}
-	// Nodes that are nearer than the two nearest hosts have to share a host. If that
-	// does not suffice, because other hosts are farther apart, nodes that are nearer
-	// than those share a host, and so on.
+	// Nodes nearer than the two nearest hosts have to share a host. If that does
+	// not suffice, because other hosts are farther apart, nodes nearer than those
+	// share a host, and so on.
 	for _, near := range underlay.steps() {
 		groups := b.groups(order, near)
 		if withWorkers := len(groups) - 1 + min(groups[0].workers, 1); withWorkers < len(hosts) {
@@ -99,13 +99,13 @@ func ChoosePlacement(n *Network, hosts []Host, underlay Underlay) ([]int, error)
 	return nil, b.refusal(order)
 }
 
-// ContiguousPlacement places the nodes on so many equal hosts before anything is known of
-// them: contiguous pieces of the ring, as a rule.
+// ContiguousPlacement places the nodes on so many equal hosts without
+// measurements: contiguous pieces of the ring, as a rule.
 func ContiguousPlacement(n *Network, hosts int) ([]int, error) {
 	return ChoosePlacement(n, make([]Host, max(hosts, 0)), nil)
 }
 
-// checkCount reports a number of hosts for which there are too few workers.
+// checkCount reports too few workers for a number of hosts.
 func (n *Network) checkCount(hosts int) error {
 	workers := len(n.Workers)
 	if hosts < 1 {
@@ -117,8 +117,8 @@ func (n *Network) checkCount(hosts int) error {
 	return nil
 }
 
-// ringOrder is the workers' nodes in the order of the ring, as far as the plan says
-// it.
+// ringOrder is the workers' nodes in the order of the ring, as far as the plan
+// determines it.
 func (n *Network) ringOrder() (nodes []int, err error) {
 	ring, err := ringorder.Planned(n.Reduction, n.Workers, n.Plan).OfAll()
 	if err != nil {
@@ -136,9 +136,10 @@ func (n *Network) ringOrder() (nodes []int, err error) {
 	return nodes, nil
 }
 
-// ParsePlacement reads a placement as a person gives it: the workers of each host, the
-// leader first, with / between hosts and commas between nodes, ranges and patterns
-// (shaping.Match). Nodes that are no workers are on the leader and may be left out.
+// ParsePlacement reads a placement in a person's notation: the workers of each
+// host, the leader first, with / between hosts and commas between nodes, ranges
+// and patterns (shaping.Match). Other nodes are on the leader and may be
+// omitted.
 func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 	if err := n.checkCount(hosts); err != nil {
 		return nil, err
@@ -257,15 +258,15 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 	return lines, nil
 }
 
-// planned is how long a path may take at the least.
+// planned is the least planned delay of a path.
 func planned(p shaping.PathPlan) time.Duration {
 	if p.Reorder > 0 {
-		return 0 // who overtakes is due at once
+		return 0 // overtaking packets are due at once
 	}
 	return max(time.Duration(p.Fastest()), 0)
 }
 
-// steps are the times of an underlay, shortest first, after zero.
+// steps are the delays of an underlay, shortest first, after zero.
 func (u Underlay) steps() []time.Duration {
 	all := []time.Duration{0}
 	for i, row := range u {

@@ -10,8 +10,8 @@ import (
 // The environment of a container of a run.
 const (
 	podIndex   = "JOB_COMPLETION_INDEX" // from Kubernetes, in the pods of an indexed Job
-	podHosts   = "TESTBED_HOSTS"        // how many hosts there are
-	podLeader  = "TESTBED_LEADER"       // the name of the first host, which leads
+	podHosts   = "TESTBED_HOSTS"        // number of hosts
+	podLeader  = "TESTBED_LEADER"       // name of the first host, which leads
 	podAddress = "TESTBED_ADDRESS"      // of this pod
 )
 
@@ -21,7 +21,7 @@ const (
 	tokenDir = "/var/run/secrets/testbed"
 )
 
-// podFix says how a pod of a run comes about.
+// podFix says how to create a pod of a run.
 const podFix = "create the pods with: testbed manifests --image IMAGE --hosts 3 run SCENARIO … | kubectl create -f -"
 
 // pod is a pod of a run.
@@ -33,7 +33,7 @@ type pod struct {
 // inPod reports whether this process is in a pod of an indexed Job.
 func inPod() bool { return os.Getenv(podIndex) != "" }
 
-// readPod reads what this process's pod has been told.
+// readPod reads the settings of this process's pod.
 func readPod() (pod, error) {
 	k, noIndex := strconv.Atoi(os.Getenv(podIndex))
 	count, noCount := strconv.Atoi(os.Getenv(podHosts))

@@ -22,22 +22,23 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Hosts are the hosts of a network, as the job sees them that directs all of it. The
-// first one is the job's own, the leader. A network on this host alone has one, whose
-// name is empty.
+// Hosts are the hosts of a network, in the job that directs all of it. The
+// first one is the job's own, the leader. A network on this host alone has one,
+// whose name is empty.
 type Hosts struct {
-	// OnSample hears what another host has seen of itself (a monitor.Sample) when it
-	// was asked for its count; it may be nil.
+	// OnSample is called with another host's observations (a monitor.Sample) when
+	// the host was asked for its count; it may be nil.
 	OnSample func(host string, sample json.RawMessage) error
 
 	s      *network.Supervisor
 	layout *network.Layout // nil: this host alone
 	others []*remoteHost
-	clocks []tunnel.Stats // as the router of this host compared them last
+	clocks []tunnel.Stats // as last compared by this host's router
 }
 
-// Connect makes the network that the job is about to bring up one over the hosts of a
-// layout, to which the job has inherited connections. A nil layout is this host alone.
+// Connect extends the network that the job is about to bring up over the hosts
+// of a layout, to which the job has inherited connections. A nil layout is this
+// host alone.
 func Connect(s *network.Supervisor, layout *network.Layout) (*Hosts, error) {
 	h := &Hosts{s: s, layout: layout}
 	if layout == nil {
@@ -57,8 +58,8 @@ func Connect(s *network.Supervisor, layout *network.Layout) (*Hosts, error) {
 	return h, nil
 }
 
-// hostFile is the name of the file that connects the leader's job with the host of
-// that index.
+// hostFile is the name of the file that connects the leader's job to the host
+// of that index.
 func hostFile(host int) string { return fmt.Sprintf("host-%d", host) }
 
 // Several reports whether there is more than one host.
@@ -76,7 +77,7 @@ func (h *Hosts) Names() []string {
 	return names
 }
 
-// Of is the index among Names of the host of the node at that place of the plan.
+// Of is the host, by its index among Names, of the node at a place of the plan.
 func (h *Hosts) Of(node int) int {
 	if !h.Several() {
 		return 0
@@ -84,8 +85,7 @@ func (h *Hosts) Of(node int) int {
 	return h.layout.Of[node]
 }
 
-// Nodes are the nodes of a plan that are on the host of that index, in the plan's
-// order.
+// Nodes are the nodes of a plan on the host of that index, in the plan's order.
 func (h *Hosts) Nodes(plan *shaping.Plan, host int) []string {
 	names := []string{}
 	for k, node := range plan.Nodes {
@@ -105,8 +105,8 @@ func (h *Hosts) Start(host int, spec network.ChildSpec) (*network.Child, error) 
 	return h.s.StartChild(spec)
 }
 
-// ClockOffset is by how much this host's CLOCK_MONOTONIC is ahead of another's, as
-// the routers compared them last.
+// ClockOffset is the lead of this host's CLOCK_MONOTONIC over another's, as
+// last compared by the routers.
 func (h *Hosts) ClockOffset(host string) time.Duration {
 	for _, u := range h.clocks {
 		if u.From == host {
@@ -116,7 +116,7 @@ func (h *Hosts) ClockOffset(host string) time.Duration {
 	return 0
 }
 
-// remote is the part of the network that is on other hosts: a network.Remote.
+// remote is the part of the network on other hosts: a network.Remote.
 type remote Hosts
 
 func (r *remote) all(so func(*remoteHost) bool) bool {
@@ -169,21 +169,22 @@ func (r *remote) Start(host int, node string, spec network.ChildSpec) (*network.
 	return r.others[host-1].start(spec, node)
 }
 
-// remoteHost is another host, as the leader's job sees it.
+// remoteHost is another host, in the leader's job.
 type remoteHost struct {
 	name   string
 	index  int
 	s      *network.Supervisor
 	orders chan order
 	procs  map[string]*remoteProcess // by name, until they end
-	logs   map[string]*os.File       // of all that there ever were
-	hub    map[string]bool           // those of them that are in no node
+	logs   map[string]*os.File       // of all processes there ever were
+	hub    map[string]bool           // processes that are in no node
 	counts []count
 	up     bool
 	ended  bool
 }
 
-// maxOrders bounds what may wait for a host that does not read: it is dead soon.
+// maxOrders is the most orders that may wait for a host that does not read: it
+// will soon count as dead.
 const maxOrders = 4096
 
 func newRemoteHost(s *network.Supervisor, index int, name string, conn io.ReadWriteCloser) *remoteHost {
@@ -234,7 +235,7 @@ func (o order) sendFile(send func(any) error) error {
 		n, err := o.from.ReadAt(data, at)
 		if n > 0 {
 			if send(order{Child: o.Child, Fill: &fill{o.Fill.Name, at, data[:n]}}) != nil {
-				return nil // whoever reads from the host reports its end
+				return nil // the reader of the host reports its end
 			}
 		}
 		if err == io.EOF {
@@ -257,7 +258,7 @@ func (h *remoteHost) order(o order) {
 	}
 }
 
-// heard takes a note of the host's job.
+// heard handles a note of the host's job.
 func (h *remoteHost) heard(n network.Note) error {
 	switch {
 	case h.ended:
@@ -303,7 +304,7 @@ func failed(n network.Note, host string) error {
 	}
 }
 
-// process takes a report of a process.
+// process handles a report of a process.
 func (h *remoteHost) process(r hostReport) error {
 	p := h.procs[r.Child]
 	switch {
@@ -320,14 +321,14 @@ func (h *remoteHost) process(r hostReport) error {
 	return nil
 }
 
-// log writes down what a process there has written.
+// log writes the output of a process there to a log.
 func (h *remoteHost) log(process string, text []byte) error {
 	file := h.logs[process]
 	if file == nil {
 		file = os.Stderr
 		if h.s.Dir != "" {
 			name := process
-			if h.hub[process] { // each host may have one of that name
+			if h.hub[process] { // each host may have a process of that name
 				name += "-" + h.name
 			}
 			var err error
@@ -370,10 +371,10 @@ type remoteProcess struct {
 	host     *remoteHost
 	name     string
 	child    *network.Child
-	fetching []fetch // in the order in which they were asked for
+	fetching []fetch // in the order of the requests
 }
 
-// fetch is a memory on its way to a file here.
+// fetch is a memory that is being copied to a file here.
 type fetch struct {
 	to   *os.File
 	done func(error) error
@@ -388,7 +389,7 @@ func (p *remoteProcess) Send(command any) error {
 	return err
 }
 
-// CloseCommands says that there will be no more commands.
+// CloseCommands reports that no more commands will come.
 func (p *remoteProcess) CloseCommands() { p.host.order(order{Child: p.name, Close: true}) }
 
 // Signal sends a signal.
@@ -409,7 +410,7 @@ func (p *remoteProcess) Fetch(name string, to *os.File, done func(error) error) 
 	return nil
 }
 
-// fetched takes a part of the memory that was asked for first.
+// fetched handles a part of the memory that was requested first.
 func (p *remoteProcess) fetched(part *chunk) error {
 	if len(p.fetching) == 0 {
 		return nil

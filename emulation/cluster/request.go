@@ -17,25 +17,28 @@ import (
 
 // Request asks for several hosts.
 type Request struct {
-	Count   int    // of hosts, with this one, the leader
-	Address string // where the leader listens, as the others reach it
+	Count   int    // of hosts, including this one, the leader
+	Address string // where the leader listens, as seen by the others
 	Token   string
-	// Slurm reports that Slurm is to start the others. Otherwise somebody else does.
+	// Slurm reports that Slurm is to start the others. Otherwise somebody else
+	// starts them.
 	Slurm bool
 }
 
 const (
-	// defaultPort is where a leader listens if nothing else is said.
+	// defaultPort is the leader's default port.
 	defaultPort = "7400"
-	// slurm and kubernetes are what a request says in the place of a number of hosts.
+	// slurm and kubernetes are the words of a request in place of a number of
+	// hosts.
 	slurm, kubernetes = "slurm", "kubernetes"
-	// maxToken is the longest line that is read for a token, in bytes.
+	// maxToken is the longest line read for a token, in bytes.
 	maxToken = 4096
 )
 
-// ParseRequest reads a request as the flag --hosts has it: N@ADDRESS, slurm[:N][@ADDRESS]
-// or kubernetes; nil if it is empty. A token that only a person knows is read from
-// standard input, once for all requests of this process.
+// ParseRequest reads a request in the format of the flag --hosts: N@ADDRESS,
+// slurm[:N][@ADDRESS] or kubernetes; nil if it is empty. A token that only a
+// person has is read from standard input, once for all requests of this
+// process.
 func ParseRequest(text string) (*Request, error) {
 	if text == "" {
 		return nil, nil
@@ -80,8 +83,8 @@ func slurmRequest(count, address string) (r *Request, err error) {
 	return r, nil
 }
 
-// podRequest is the request of the leader in its pod, of which Kubernetes has started
-// the others.
+// podRequest is the request of the leader in its pod, whose other hosts
+// Kubernetes has started.
 func podRequest() (*Request, error) {
 	p, err := readPod()
 	if err == nil && p.index != 0 {
@@ -93,16 +96,17 @@ func podRequest() (*Request, error) {
 	return &Request{Count: p.count, Address: withPort(p.address, defaultPort), Token: p.token}, nil
 }
 
-// HostOptions say which host of a run this one is.
+// HostOptions identify this host in a run.
 type HostOptions struct {
-	Index  int // from 1; 0: that of the Slurm task or the pod that this process is in
+	Index  int // from 1; 0: from this process's Slurm task or pod
 	Count  int
 	Leader string // its address
 	Token  string
 	Name   string // of this host; its own if empty
 }
 
-// complete fills in what Slurm, a pod or standard input says, and checks it.
+// complete fills in values from Slurm, the pod or standard input, and checks
+// them.
 func (o *HostOptions) complete() (err error) {
 	if index, in := slurmTask(); in && o.Index == 0 {
 		o.Index = index
@@ -133,7 +137,7 @@ func withPort(address, otherwise string) string {
 	return net.JoinHostPort(address, otherwise)
 }
 
-// stdinToken is the token on standard input, which is the same for all runs of this
+// stdinToken is the token on standard input, the same for all runs of this
 // process.
 var stdinToken = sync.OnceValues(func() (string, error) { return readToken(os.Stdin) })
 
@@ -141,7 +145,7 @@ var stdinToken = sync.OnceValues(func() (string, error) { return readToken(os.St
 func readToken(from io.Reader) (string, error) {
 	var line []byte
 	var err error
-	next := make([]byte, 1) // no further than the line: what follows may be a program's
+	next := make([]byte, 1) // no further than the line: the rest may be a program's
 	for len(line) < maxToken {
 		if _, err = io.ReadFull(from, next); err != nil || next[0] == '\n' {
 			break

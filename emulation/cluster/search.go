@@ -9,14 +9,15 @@ import (
 	"testbed/shaping"
 )
 
-// unlimited is the rate, in bit/s, at which a flow counts that nothing limits, where
-// the least is looked for that goes between hosts.
+// unlimited is the rate, in bit/s, that stands for unlimited flows in the
+// search for the least traffic between hosts.
 const unlimited = 10e9
 
-// maxPasses bounds how often all pairs of groups are looked at for swaps.
+// maxPasses is the most passes over all pairs of groups in the search for
+// swaps.
 const maxPasses = 3
 
-// board is a placement while it is looked for.
+// board is a placement during the search.
 type board struct {
 	plan     *shaping.Plan // by the machine's clock
 	hosts    []Host
@@ -24,7 +25,7 @@ type board struct {
 	of       []int
 	worker   []bool
 	flows    [][]neighbour // by node, of both directions
-	quick    [][]quickPath // by node, those that not any two hosts can have between them
+	quick    [][]quickPath // by node: paths too quick for some pair of hosts
 }
 
 type neighbour struct {
@@ -37,7 +38,7 @@ type quickPath struct {
 	takes    time.Duration
 }
 
-// group is nodes that share a host.
+// group is a group of nodes that share a host.
 type group struct {
 	nodes   []int
 	workers int
@@ -81,9 +82,9 @@ func newBoard(network *Network, hosts []Host, underlay Underlay) (*board, error)
 	return b, nil
 }
 
-// groups joins the nodes between which a path takes less than near, and those that
-// are no workers. The first group has the latter; the others are in the order of the
-// ring.
+// groups joins the nodes between which a path takes less than near, and all
+// nodes other than workers. The first group has the latter; the others are in
+// the order of the ring.
 func (b *board) groups(order []int, near time.Duration) []group {
 	root := make([]int, len(b.of))
 	leader := -1
@@ -133,7 +134,7 @@ func (b *board) groups(order []int, near time.Duration) []group {
 	return all
 }
 
-// score is how good a placement is: conflicts first, then balance, then what goes
+// score rates a placement: by conflicts first, then balance, then traffic
 // between hosts. Less is better.
 type score struct {
 	conflicts    int
@@ -141,7 +142,7 @@ type score struct {
 }
 
 func (a score) less(b score) bool {
-	const same = 1e-9 // sums in another order differ that much
+	const same = 1e-9 // sums in another order differ by that much
 	switch {
 	case a.conflicts != b.conflicts:
 		return a.conflicts < b.conflicts
@@ -152,13 +153,13 @@ func (a score) less(b score) bool {
 	}
 }
 
-// arrange places groups, of which each host can have one with workers.
+// arrange places groups. Each host can have one with workers.
 func (b *board) arrange(groups []group) {
 	lead, rest := groups[0], groups[1:]
 	best, found := score{conflicts: math.MaxInt}, []int(nil)
 	turns := max(len(rest), 1)
 	if lead.workers > 0 {
-		turns = 1 // the ring begins with who is at the leader
+		turns = 1 // the ring begins at the leader
 	}
 	for _, pieces := range [][]int{b.even(rest), b.pieces(lead, rest)} {
 		for turn := range turns {
@@ -174,8 +175,8 @@ func (b *board) arrange(groups []group) {
 	b.swap(rest)
 }
 
-// even cuts groups into as many pieces as there are hosts that differ by one at
-// most, the first being the smallest.
+// even cuts groups into as many pieces as there are hosts. Their sizes differ
+// by one at most; the first is the smallest.
 func (b *board) even(rest []group) []int {
 	sizes, n := make([]int, len(b.hosts)), len(rest)
 	for k := range n {
@@ -184,9 +185,9 @@ func (b *board) even(rest []group) []int {
 	return sizes
 }
 
-// pieces cuts the groups, in their order, into one piece for each host, so that the
-// sum of load² ÷ processors is the least: then loads are as the processors are. It
-// returns how many groups each host has.
+// pieces cuts the groups, in their order, into one piece for each host, so that
+// the sum of load² ÷ processors is the least: then loads are in proportion to
+// processors. It returns the number of each host's groups.
 func (b *board) pieces(lead group, rest []group) []int {
 	n, hosts := len(rest), len(b.hosts)
 	sum := make([]float64, n+1)
@@ -207,7 +208,7 @@ func (b *board) pieces(lead group, rest []group) []int {
 					load += lead.load
 				}
 				if first == k && !(h == 0 && lead.workers > 0) {
-					continue // each has a worker
+					continue // each host has a worker
 				}
 				if c := cost[h][first] + b.strain(h, load); c < cost[h+1][k]*(1-1e-9) {
 					cost[h+1][k], from[h+1][k] = c, first
@@ -243,7 +244,7 @@ func (b *board) put(g group, host int) {
 	}
 }
 
-// score is that of the groups' nodes, but for the balance.
+// score is the score of the groups' nodes, without the balance.
 func (b *board) score(groups ...group) (s score) {
 	for _, g := range groups {
 		for _, i := range g.nodes {
@@ -262,7 +263,8 @@ func (b *board) score(groups ...group) (s score) {
 	return s
 }
 
-// balance is the sum of all hosts' strains. A host without a worker is none.
+// balance is the sum of all hosts' strains. It is infinite for a host without a
+// worker.
 func (b *board) balance() (sum float64) {
 	loads, workers := make([]float64, len(b.hosts)), make([]int, len(b.hosts))
 	for i, host := range b.of {
@@ -282,7 +284,7 @@ func (b *board) balance() (sum float64) {
 	return sum
 }
 
-// swap lets groups change places as long as that is better.
+// swap exchanges groups as long as that improves the score.
 func (b *board) swap(groups []group) {
 	for range maxPasses {
 		better := false
@@ -322,7 +324,7 @@ func (b *board) tooQuick(q quickPath) bool {
 	return from != to && q.takes < b.underlay[from][to]
 }
 
-// conflictError is a path that is planned faster than the hosts' network.
+// conflictError is a path with a planned delay below the hosts' network's.
 type conflictError struct {
 	from, to       string
 	fromAt, toAt   string
@@ -334,7 +336,7 @@ func (c *conflictError) Error() string {
 		c.from, c.to, c.planned, c.fromAt, c.toAt, c.takes.Round(time.Microsecond))
 }
 
-// conflict is the worst one of the placement, nil if there is none.
+// conflict is the worst conflict of the placement, nil if there is none.
 func (b *board) conflict() (worst *conflictError) {
 	for _, paths := range b.quick {
 		for _, q := range paths {
@@ -350,8 +352,8 @@ func (b *board) conflict() (worst *conflictError) {
 	return worst
 }
 
-// refusal says why nodes cannot be placed: what is wrong with the placement that
-// heeds the fewest of their paths.
+// refusal explains why nodes cannot be placed: the problem of the placement
+// with the fewest conflicts.
 func (b *board) refusal(order []int) error {
 	b.arrange(b.groups(order, 0))
 	return fmt.Errorf("%w; found no placement on %d hosts without such a path: plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))

@@ -16,12 +16,14 @@ import (
 	"testbed/shaping/tunnel"
 )
 
-// goodbye is how long a host waits for the leader to hear that it has failed.
+// goodbye is how long a host waits for the leader to receive the news of its
+// failure.
 const goodbye = 5 * time.Second
 
-// Serve plays the part of a host in a run, until the leader ends the run, or is silent
-// for so long that it must be dead. Nothing of the run is left then. If it is to stay
-// it waits for the next run, until ctx ends; between hears why a run has failed.
+// Serve plays a host's part in a run, until the leader ends the run, or is
+// silent for so long that it must be dead. Nothing of the run is left then.
+// With stay, Serve waits for the next run, until ctx ends; it calls between
+// with the error of a failed run.
 func Serve(ctx context.Context, o HostOptions, stay bool, between func(error)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -134,7 +136,7 @@ func pass(ctx context.Context, job *network.Job, c *LeaderConn) error {
 		if sent := c.Send(n); sent == nil && err == nil && !n.Done {
 			continue
 		}
-		select { // until the leader has heard it
+		select { // until the leader has received it
 		case <-ctx.Done():
 		case <-time.After(goodbye):
 		}

@@ -18,7 +18,8 @@ import (
 	"testbed/internal/errs"
 )
 
-// What Slurm tells the processes of a job and of a step (srun(1)).
+// Slurm's environment variables for the processes of a job and of a step
+// (srun(1)).
 const (
 	slurmJob   = "SLURM_JOB_ID"
 	slurmNodes = "SLURM_JOB_NUM_NODES"
@@ -26,15 +27,15 @@ const (
 	slurmProc  = "SLURM_PROCID"    // in a step, from 0
 )
 
-// slurmTask is which host of a run this task of a step is, if it is one: the first task
-// comes after the leader, who is in no step.
+// slurmTask is the index of this Slurm task's host, if this is a task. The
+// first task comes after the leader, which is in no step.
 func slurmTask() (index int, ok bool) {
 	task, err := strconv.Atoi(os.Getenv(slurmProc))
 	return task + 1, err == nil
 }
 
-// allocated is how many hosts a run has in the allocation that this process is in:
-// all of its nodes, and this one if it is none of them.
+// allocated is the number of hosts for a run in the allocation that this
+// process is in: all of its nodes, plus this host if it is not among them.
 func allocated() (int, error) {
 	nodes, err := strconv.Atoi(os.Getenv(slurmNodes))
 	if err != nil || os.Getenv(slurmJob) == "" {
@@ -46,8 +47,7 @@ func allocated() (int, error) {
 	return nodes, nil
 }
 
-// ownAddress is the address at which others reach this host: the only one that it
-// has.
+// ownAddress is the address at which others reach this host: its only one.
 func ownAddress() (netip.Addr, error) {
 	interfaces, err := net.InterfaceAddrs()
 	if err != nil {
@@ -67,15 +67,15 @@ func ownAddress() (netip.Addr, error) {
 	return all[0], nil
 }
 
-// slurmStep is a step of Slurm's, whose tasks are the other hosts of a run.
+// slurmStep is a step of Slurm, whose tasks are the other hosts of a run.
 type slurmStep struct {
 	command *exec.Cmd
 	output  bytes.Buffer
 	ended   chan struct{}
 }
 
-// startSlurmStep has Slurm start the other hosts: in the allocation that this process is
-// in, on its other nodes, or in one of its own.
+// startSlurmStep makes Slurm start the other hosts: in the allocation that this
+// process is in, on its other nodes, or in a new one.
 func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slurmStep, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -94,7 +94,7 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 	s := &slurmStep{command: exec.Command("srun", args...), ended: make(chan struct{})}
 	s.command.Stdin = strings.NewReader(r.Token + "\n")
 	s.command.Stdout, s.command.Stderr = &s.output, &s.output
-	// It tells its tasks when it is told itself.
+	// srun signals its tasks when it receives a signal itself.
 	s.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	s.command.WaitDelay = time.Second
 	if err := s.command.Start(); err != nil {
@@ -111,8 +111,9 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 	return s, nil
 }
 
-// cpuFlags give each task all processors that its node has in the allocation: a step does
-// not take over what the allocation has for each task, and binds a task to a single one.
+// cpuFlags give each task all processors of its node in the allocation.
+// Otherwise a step does not use the allocation's setting per task, and binds a
+// task to a single processor.
 func cpuFlags() []string {
 	flags := []string{"--cpu-bind=none"}
 	if n := os.Getenv("SLURM_CPUS_PER_TASK"); n != "" {
@@ -121,7 +122,7 @@ func cpuFlags() []string {
 	return flags
 }
 
-// stepPatience bounds how long a step may take to end after the run.
+// stepPatience limits how long a step may take to end after the run.
 const stepPatience = 10 * time.Second
 
 // end waits for the end of the step, whose tasks know that the run is over.

@@ -10,25 +10,26 @@ import (
 	"testbed/shaping"
 )
 
-// Flow is what a worker sends to another in the reductions of a round.
+// Flow is the traffic from one worker to another in the reductions of a round.
 type Flow struct {
 	From, To int // nodes of the plan
-	// Rate is what the links let it have at most, in bit/s by the machine's clock:
-	// of a rate that several share the part that is this flow's of the bytes. Zero
-	// where none of them has a rate.
+	// Rate is the most that the links allow it, in bit/s by the machine's clock.
+	// Flows that share a rate get parts in proportion to their bytes. Zero: none
+	// of the links has a rate.
 	Rate float64
-	// Need is what a network has to carry so that nothing of it comes late: the
-	// planned delay is there for the last bytes to make up for a lower rate.
+	// Need is the rate that a network has to carry so that nothing comes late. The
+	// planned delay gives the last bytes time to make up for a lower rate.
 	Need float64
 }
 
-// RoundKind is a kind of round, by who reduces with whom.
+// RoundKind is a kind of round, by its groups of workers that reduce together.
 type RoundKind struct {
 	Flows []Flow
-	Often float64 // the share of rounds that are so
+	Often float64 // the share of rounds of this kind
 }
 
-// RoundKinds are the kinds of rounds on a network, and what the reductions of each send.
+// RoundKinds are the kinds of rounds on a network, with the traffic of their
+// reductions.
 func RoundKinds(n *Network) (kinds []RoundKind, err error) {
 	slow, err := n.slow()
 	if err != nil {
@@ -41,7 +42,7 @@ func RoundKinds(n *Network) (kinds []RoundKind, err error) {
 	if n.Grouping != nil && !n.Grouping.Regional() { // each rank of a replica group has a part of the state
 		t.parameters /= n.Grouping.Len()
 	}
-	every := 1 // of all rounds one is global
+	every := 1 // one of all rounds is global
 	for !n.Grouping.Global(every) {
 		every++
 	}
@@ -75,7 +76,8 @@ type traffic struct {
 // pair is an ordered pair of nodes.
 type pair struct{ from, to int }
 
-// reduction is what the reduction of these workers sends, ordered by its ring.
+// reduction is the traffic of these workers' reduction, in the order of its
+// ring.
 func (t *traffic) reduction(ids []policy.ID) ([]Flow, error) {
 	n := len(ids)
 	if n < 2 {
@@ -128,7 +130,7 @@ func (t *traffic) reduction(ids []policy.ID) ([]Flow, error) {
 	return t.flows(order, chunks, perChunk), nil
 }
 
-// flows shares the rates of the access links among what goes over them.
+// flows divides the rates of the access links among their flows.
 func (t *traffic) flows(order []pair, chunks map[pair]float64, perChunk float64) (flows []Flow) {
 	up, down := map[int]float64{}, map[int]float64{}
 	for p, c := range chunks {
@@ -144,7 +146,7 @@ func (t *traffic) flows(order []pair, chunks map[pair]float64, perChunk float64)
 	return flows
 }
 
-// lowest is the lowest of rates of which zero says that there is none.
+// lowest is the lowest of the rates; zero means unlimited.
 func lowest(rates ...float64) (low float64) {
 	for _, r := range rates {
 		if r > 0 && (low == 0 || r < low) {
@@ -154,7 +156,7 @@ func lowest(rates ...float64) (low float64) {
 	return low
 }
 
-// need is what has to be carried of so many bits that come at a rate, on a path
+// need is the rate to carry for so many bits that come at a rate, on a path
 // whose delay they may use up.
 func need(rate, bits float64, path shaping.PathPlan) float64 {
 	if rate == 0 || bits == 0 {
@@ -163,9 +165,9 @@ func need(rate, bits float64, path shaping.PathPlan) float64 {
 	return bits / (bits/rate + max(time.Duration(path.Fastest()), 0).Seconds())
 }
 
-// Traffic is what reductions need between hosts, in bit/s from row to column, at the
-// most in a round of any kind. unlimited says that flows without a rate are between
-// hosts, which count as nothing.
+// Traffic is the rate that reductions need between hosts, in bit/s from row to
+// column: the maximum over all kinds of rounds. unlimited reports that flows
+// without a rate are between hosts; they are not included.
 func Traffic(n *Network, of []int) (needs [][]float64, unlimited bool, err error) {
 	kinds, err := RoundKinds(n)
 	hosts := slices.Max(of) + 1
@@ -187,8 +189,8 @@ func Traffic(n *Network, of []int) (needs [][]float64, unlimited bool, err error
 	return needs, unlimited, err
 }
 
-// Fetches is what the fetch of a state by one worker from another needs between
-// their hosts, at the most, as Traffic has it.
+// Fetches is the highest rate that a state fetch by one worker from another
+// needs between their hosts, in Traffic's format.
 func Fetches(n *Network, of []int) ([][]float64, error) {
 	slow, err := n.slow()
 	if err != nil {

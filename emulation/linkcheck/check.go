@@ -17,24 +17,23 @@ import (
 	"testbed/shaping/probe"
 )
 
-// Checked is what Check found.
+// Checked is the result of Check.
 type Checked struct {
 	Report probe.Report
 	Found  []probe.Found
-	// Pairs are the round trips for the verdict on the run, without those of
-	// which it is the plan that nothing comes back. Wrong of them are not as
-	// planned.
+	// Pairs are the round trips for the verdict on the run, without those that the
+	// plan never answers. Wrong of them deviate from the plan.
 	Pairs []fidelity.PairRTT
 	Wrong int
-	// Ways are what rings are ordered by: as the plan has them, but for what the
-	// scenario wants measured.
+	// Ways are the delays and rates by which rings are ordered: the plan's, except
+	// those that the scenario wants measured.
 	Ways ringorder.Ways
 }
 
 // Check measures the round trips that a run of these workers depends on before
 // it starts: each worker's to the coordinator and to its neighbour on the ring,
-// or to all others where the ring's order shall come from them. The rates
-// between workers are measured where the ring's order shall come from these.
+// or to all others if the ring is ordered by them. It measures the rates
+// between workers if the ring is ordered by rates.
 func Check(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, workers []policy.ID, spec reduction.Spec) (*Checked, error) {
 	plan, order := links.Plan, spec.Order
 	rated := ratedPairs(plan, workers, order)
@@ -59,11 +58,11 @@ func Check(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network, 
 	return c, nil
 }
 
-// ways are the planned ones, not dilated, with the rates or half of the round trips that were
-// measured where these are wanted and there are any.
+// ways are the planned ways, not dilated, with measured rates or halves of
+// measured round trips if these are wanted and available.
 func ways(plan *shaping.Plan, workers []policy.ID, spec reduction.Spec, dilation float64, found []probe.Found) ringorder.Ways {
 	w := ringorder.Planned(spec, workers, plan)
-	index := map[int]int{} // of a worker, by its node's index in the plan
+	index := map[int]int{} // by a worker's index of its node in the plan
 	for k, id := range w.Workers {
 		index[plan.Index(id.Node())] = k
 	}
@@ -78,15 +77,16 @@ func ways(plan *shaping.Plan, workers []policy.ID, spec reduction.Spec, dilation
 			w.Delays[from][to] = rtt.Seconds() / 2 / dilation
 			w.Delays[to][from] = w.Delays[from][to]
 		case spec.Order == reduction.OrderMeasuredRates && f.Rate.Planned > 0 && !f.Rate.AsPlanned():
-			// What is as planned keeps the planned rate, so that the error of the
-			// measurement orders nothing.
+			// A path as planned keeps the planned rate, so that measurement errors do
+			// not affect the order.
 			w.Rates[from][to] = max(shaping.Rate(f.Rate.Measured*dilation), leastRate)
 		}
 	}
 	return w
 }
 
-// leastRate stands for a path on which nothing arrives. A rate of zero is none.
+// leastRate stands for a path on which nothing arrives. A rate of zero would
+// mean unlimited.
 const leastRate = shaping.Rate(1000)
 
 func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
@@ -104,7 +104,7 @@ func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
 		}
 		silent := 1 - (1-float64(there.MeanLoss()))*(1-float64(back.MeanLoss()))
 		if pair.Measured == 0 && math.Pow(silent, float64(f.Asked)) > likelySilent {
-			continue // that nothing came back is the plan
+			continue // no answer is as planned
 		}
 		c.Pairs = append(c.Pairs, pair)
 		if v := fidelity.Judge(fidelity.Measurements{Pairs: []fidelity.PairRTT{pair}}); v.Verdict != fidelity.Valid {
@@ -114,7 +114,7 @@ func judge(plan *shaping.Plan, backend string, found []probe.Found) *Checked {
 	return c
 }
 
-// Median returns the median round trip of a pair, 0 where it is not known.
+// Median returns the median round trip of a pair, 0 if unknown.
 func Median(f probe.Found) time.Duration {
 	if len(f.RTTs) == 0 {
 		return 0
@@ -122,10 +122,10 @@ func Median(f probe.Found) time.Duration {
 	return slices.Sorted(slices.Values(f.RTTs))[(len(f.RTTs)-1)/2]
 }
 
-// likelySilent is the chance from which silence is no surprise.
+// likelySilent is the probability above which silence is no surprise.
 const likelySilent = 1e-4
 
-// pairs are those that a run depends on.
+// pairs are the pairs that a run depends on.
 func pairs(plan *shaping.Plan, workers []policy.ID, order string) []probe.Pair {
 	var pairs []probe.Pair
 	coordinator := plan.Index(policy.CoordinatorNode)
@@ -139,14 +139,14 @@ func pairs(plan *shaping.Plan, workers []policy.ID, order string) []probe.Pair {
 			continue
 		}
 		next := plan.Index(workers[(k+1)%len(workers)].Node())
-		if next != here && (len(workers) > 2 || k == 0) { // two have one link between them
+		if next != here && (len(workers) > 2 || k == 0) { // two workers have one link between them
 			pairs = append(pairs, probe.Pair{From: here, To: next})
 		}
 	}
 	return pairs
 }
 
-// ratedPairs are those whose rates a run is ordered by and has to measure.
+// ratedPairs are the pairs whose rates a run must measure to order its ring.
 func ratedPairs(plan *shaping.Plan, workers []policy.ID, order string) (pairs []probe.Pair) {
 	if order != reduction.OrderMeasuredRates {
 		return nil
@@ -171,7 +171,8 @@ func union(a, b []probe.Pair) []probe.Pair {
 	return a
 }
 
-// spread is how far jitter takes delays from the planned one at the most.
+// spread is the largest deviation of delays from the planned one because of
+// jitter.
 func spread(p shaping.PathPlan) time.Duration {
 	return time.Duration(max(p.Slowest()-p.OneWayDelay, p.OneWayDelay-p.Fastest()))
 }

@@ -25,24 +25,25 @@ import (
 // KindProber is the program of a prober: RunProber.
 const KindProber = "prober"
 
-// proberName is the prober's among the processes. No node is called so.
+// proberName is the name of the prober's process. No node has that name.
 const proberName = "prober"
 
-// proberSpec has one process of each host measure pairs of nodes. It has its sockets
-// in the namespaces of its host's nodes, so that what it measures is what they have.
+// proberSpec configures the process of each host that measures pairs of nodes.
+// Its sockets are in the namespaces of its host's nodes, so that it measures
+// the nodes' own links.
 type proberSpec struct {
 	Plan  *shaping.Plan
 	Pairs []probe.Pair
 }
 
-// proberOrder is one thing that a prober is to do: make ready for a step, do it, or
-// tell what it saw. All probers do one before any does the next.
+// proberOrder is an order to a prober: prepare for a step, do it, or report its
+// observations. All probers finish an order before any begins the next.
 type proberOrder struct {
 	Begin *probe.Step `json:",omitempty"`
 	Do    bool        `json:",omitempty"`
 }
 
-// proberAnswer says that an order is carried out.
+// proberAnswer reports that an order has been carried out.
 type proberAnswer struct {
 	Seen *probe.Seen `json:",omitempty"`
 }
@@ -55,11 +56,11 @@ type crew struct {
 	spec     proberSpec
 	children []*network.Child // by host
 	answers  []proberAnswer   // by host, to the order under way
-	waiting  int              // for so many of them
-	// clocks has those of the hosts compared, so that one-way delays between hosts
-	// mean something.
+	waiting  int              // number of missing answers
+	// clocks makes the hosts compare their clocks, so that one-way delays between
+	// hosts are meaningful.
 	clocks  bool
-	stepped []time.Duration // by host: how wall clocks were set meanwhile
+	stepped []time.Duration // by host: how far wall clocks were set meanwhile
 }
 
 // newCrew starts a prober on each host.
@@ -105,16 +106,16 @@ func (c *crew) await(patience time.Duration, what string, done func() bool) erro
 	return err
 }
 
-// order has all probers do something, and waits until they have.
+// order gives all probers an order, and waits until all have carried it out.
 func (c *crew) order(o proberOrder, patience time.Duration) error {
 	c.waiting = len(c.children)
 	for _, child := range c.children {
-		_ = child.Send(o) // one that has ended is noticed by that
+		_ = child.Send(o) // the end of a prober is noticed by itself
 	}
 	return c.await(network.StartupPatience+patience, "the measurement of the links", func() bool { return c.waiting == 0 })
 }
 
-// do is a probe.Crew.
+// do implements probe.Crew.
 func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
 	before, err := c.compared()
 	if err != nil {
@@ -155,7 +156,7 @@ func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
 	return saw, nil
 }
 
-// compared is what the routers know of each other's clocks, by pairs of hosts.
+// compared is the routers' comparison of their clocks, by pairs of hosts.
 func (c *crew) compared() (map[[2]int]tunnel.Stats, error) {
 	if !c.clocks || !c.hosts.Several() {
 		return nil, nil
@@ -187,7 +188,7 @@ func (c *crew) end() error {
 	return nil
 }
 
-// notes tell of wall clocks that somebody has set: delays are differences of them.
+// notes report wall clocks that were set: delays are differences of them.
 func (c *crew) notes() (all []string) {
 	for k, step := range c.stepped {
 		if step.Abs() > 5*time.Millisecond {
@@ -201,8 +202,8 @@ func (c *crew) notes() (all []string) {
 	return all
 }
 
-// RunProber is the process of a prober: it carries out orders until there will be no
-// more.
+// RunProber is the process of a prober: it carries out orders until there are
+// no more.
 func RunProber(self *network.Self) error {
 	var s proberSpec
 	if err := self.Spec(&s); err != nil {
@@ -234,14 +235,14 @@ func RunProber(self *network.Self) error {
 	}
 }
 
-// isHere says whether a node is on this host.
+// isHere reports whether a node is on this host.
 func isHere(name string) bool {
 	_, err := os.Stat(filepath.Join(sandbox.NetNSDir, name))
 	return err == nil
 }
 
 // listenIn opens a UDP socket in the namespace of a node. The socket stays
-// there; the thread that went in does not come back.
+// there. The thread that went in does not come back.
 func listenIn(name string, plan *shaping.Plan, port int) (conn *net.UDPConn, err error) {
 	thread.Do(func() {
 		var ns *os.File

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package linkcheck measures the links of a network that is up: all of them
-// thoroughly (Verify), or in a moment those that a run depends on (Check).
+// thoroughly (Verify), or quickly those that a run depends on (Check).
 package linkcheck
 
 import (
@@ -25,13 +25,13 @@ import (
 // KindVerify is the kind of the job of Verify: RunVerify.
 const KindVerify = "verify"
 
-// Options say which network to build and measure.
+// Options determine which network to build and measure.
 type Options struct {
 	Scenario *resolved.Scenario
 	Links    string // the backend, as in package emulation
-	// Hosts asks for a network over several hosts; nil for one on this alone.
+	// Hosts asks for a network over several hosts; nil for this host alone.
 	Hosts *cluster.Request
-	// Progress is told what happens in words; it may be nil.
+	// Progress is called with progress in words; it may be nil.
 	Progress func(string)
 }
 
@@ -112,7 +112,7 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	return s.Hand(r)
 }
 
-// hostsOf are those that the network went over, nil where that was one.
+// hostsOf are the hosts of the network, nil if there is one.
 func hostsOf(plan *shaping.Plan, hosts *cluster.Hosts, router *userlink.Stats) (all []probe.Host) {
 	if !hosts.Several() {
 		return nil
@@ -129,13 +129,12 @@ func hostsOf(plan *shaping.Plan, hosts *cluster.Hosts, router *userlink.Stats) (
 	return all
 }
 
-// busyMachine is the share of time with waiting tasks from which a failure
-// may be the machine's and not the links'.
+// busyMachine is the share of time with waiting tasks above which a failure may
+// be the machine's rather than the links'.
 const busyMachine = 0.5
 
-// judgeMachine adds what the router has to say, nil where there is none, links
-// below their rate while packets waited, and what the machine may have to do
-// with all that.
+// judgeMachine adds the router's count, nil without a router, the links below
+// their rate while packets waited, and the machine's possible part in both.
 func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measurements) {
 	if router != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median), %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))

@@ -8,7 +8,8 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// delayed is a worker in a round, and delay by how much its inner steps were late in it.
+// delayed is a worker in a round. delay is the lateness of its inner steps in
+// it.
 type delayed struct {
 	worker string
 	round  int
@@ -16,7 +17,7 @@ type delayed struct {
 
 type delay struct {
 	timers time.Duration // fired late
-	waited time.Duration // what computes them waited for a processor
+	waited time.Duration // wait of its computing threads for a processor
 }
 
 func (m *Monitor) delay(worker string, round int) *delay {
@@ -27,27 +28,27 @@ func (m *Monitor) delay(worker string, round int) *delay {
 	return m.delays[key]
 }
 
-// Waited takes how much longer an inner step of a worker's round took because what
-// computes it waited for a processor.
+// Waited records the additional time of an inner step of a worker's round
+// because its threads waited for a processor.
 func (m *Monitor) Waited(worker string, round int, d time.Duration) {
 	m.delay(worker, round).waited += d
 }
 
-// doubt is a decision of a round that had lasted so long.
+// doubt is a decision in a round that had lasted for at.
 type doubt struct {
 	delayed
 	evicted bool
 	after   time.Duration
 }
 
-// LeftOut takes that a worker was left out of a round as late, or evicted for that. What it
-// tells of its inner steps may come later.
+// LeftOut records that a worker was left out of a round as late, or evicted for
+// that. Reports about its inner steps may come later.
 func (m *Monitor) LeftOut(worker string, round int, evicted bool, at time.Duration) {
 	m.doubts = append(m.doubts, doubt{delayed{worker, round}, evicted, at - m.last.At})
 }
 
-// lastDelay is what is known of a worker in a round, or of the last round before of which
-// it has told: it may still be at the inner steps of that.
+// lastDelay is the worker's delay in a round, or in the last earlier round that
+// it has reported: it may still be at the inner steps of that.
 func (m *Monitor) lastDelay(of delayed) *delay {
 	for ; of.round > 0; of.round-- {
 		if d := m.delays[of]; d != nil {
@@ -57,8 +58,8 @@ func (m *Monitor) lastDelay(of delayed) *delay {
 	return nil
 }
 
-// enterDelays enters how late inner steps were for want of a processor, and the decisions
-// that may rest on it, into the rounds and the run.
+// enterDelays adds the lateness of inner steps for lack of a processor, and the
+// decisions that may follow from it, to the rounds and the run.
 func (m *Monitor) enterDelays() {
 	longest := map[int]time.Duration{}
 	for of, d := range m.delays {

@@ -1,9 +1,10 @@
 //go:build linux
 
-// Package monitor says what the verdict on a run's emulation rests on.
+// Package monitor collects the measurements for the verdict on a run's
+// emulation.
 //
-// A Monitor only computes: it is given what was seen, and when, as values
-// (Sample, the router's counts, how late timers and injects were), splits them
-// into rounds and concludes. Machine, Links and QueueLog are what looks at the
-// real thing.
+// A Monitor only computes. It is given observations with their times as values
+// (Sample, the router's counts, the lateness of timers and injects), splits
+// them into rounds and judges them. Machine, Links and QueueLog observe the
+// real machine.
 package monitor

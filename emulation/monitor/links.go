@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	// busyTick is the time between two looks at a link. It is short beside
+	// busyTick is the time between two looks at a link. It is short compared with
 	// the usual queue of 20 ms, which has to be filled for longer than that.
 	busyTick = 5 * time.Millisecond
-	// busyGroup is how many links are looked at at a time, each for busyTurn
-	// looks in a row. A look takes 15 µs.
+	// busyGroup is the number of links observed together, each for busyTurn looks
+	// in a row. A look takes 15 µs.
 	busyGroup, busyTurn = 8, 20
-	// busyPatience is the time that a look may take before it is no moment.
+	// busyPatience is the longest look that counts as a single moment.
 	busyPatience = 500 * time.Microsecond
 )
 
-// Network is what Links looks at.
+// Network is a network that Links can observe.
 type Network interface {
-	// UpLoad and DownWaiting are as those of kernel.Network, whoever keeps the
-	// rates.
+	// UpLoad and DownWaiting are as in kernel.Network, whether or not the kernel
+	// enforces the rates.
 	UpLoad(node int) (kernel.Load, error)
 	DownWaiting(node int) (uint64, error)
 }
 
-// Links looks at the links of a network while they are busy. Nil looks at none.
+// Links observes the links of a network while they are busy. A nil Links
+// observes none.
 type Links struct {
 	stop, stopped chan struct{}
 	names         []string
@@ -40,8 +41,8 @@ type Links struct {
 	whole []fidelity.BusyLink
 }
 
-// WatchLinks begins to look at the links of a network with nodes of those names,
-// until Stop, and has what waits at them written down; queues may be nil.
+// WatchLinks begins to observe the links of a network with nodes of those
+// names, until Stop, and writes their queues to queues, which may be nil.
 func WatchLinks(net Network, names []string, queues *QueueLog) *Links {
 	l := &Links{
 		stop: make(chan struct{}), stopped: make(chan struct{}), names: names, queues: queues,
@@ -69,7 +70,7 @@ func (l *Links) watch(net Network) {
 	}
 }
 
-// look reads one link; the first time of a turn nothing is known of before.
+// look reads one link. The first look of a turn has no predecessor.
 func (l *Links) look(net Network, i int, epoch time.Time, first bool) {
 	before := time.Now()
 	load, err := net.UpLoad(i)
@@ -93,7 +94,7 @@ func (l *Links) look(net Network, i int, epoch time.Time, first bool) {
 	l.whole[i].Read(r)
 }
 
-// Round returns what was seen since it was called last.
+// Round returns the observations since its last call.
 func (l *Links) Round() []BusyLink {
 	if l == nil {
 		return nil
@@ -103,7 +104,7 @@ func (l *Links) Round() []BusyLink {
 	return l.take(l.round)
 }
 
-// Stop stops looking and returns what was seen in all.
+// Stop stops observing and returns all observations.
 func (l *Links) Stop() []BusyLink {
 	if l == nil {
 		return nil

@@ -19,18 +19,19 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// Machine is how the whole machine has spent its time since boot.
+// Machine is the whole machine's use of time since boot.
 type Machine struct {
-	Pressure time.Duration // some runnable task waited for a processor
-	// Throttled is for how long the program's control group stalled because its
-	// quota of processor time was used up; CPUQuota is that, in processors.
+	Pressure time.Duration // at least one runnable task waited for a processor
+	// Throttled is how long the program's control group stalled because its quota
+	// of processor time was used up. CPUQuota is the quota, in processors.
 	Throttled time.Duration
 	CPUQuota  float64
 	// In clock ticks of all processors.
 	Total, Steal, SoftIRQ uint64
 }
 
-// ReadMachine looks at this machine. What its kernel does not tell is 0.
+// ReadMachine observes this machine. Values that its kernel does not report are
+// 0.
 func ReadMachine() Machine {
 	q := quota.Read()
 	m := Machine{Pressure: CPUPressure(), Throttled: q.Throttled, CPUQuota: q.CPUs}
@@ -49,7 +50,7 @@ func parseStat(r io.Reader) (total, steal, softirq uint64) {
 	if !in.Scan() {
 		return 0, 0, 0
 	}
-	const softirqField, stealField, fields = 6, 7, 8 // guest time is in user time already
+	const softirqField, stealField, fields = 6, 7, 8 // guest time is part of user time
 	for k, text := range strings.Fields(strings.TrimPrefix(in.Text(), "cpu ")) {
 		v, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || k >= fields {
@@ -66,7 +67,7 @@ func parseStat(r io.Reader) (total, steal, softirq uint64) {
 	return total, steal, softirq
 }
 
-// Since enters the shares of the time from then to m, which took that long.
+// Since adds the shares of the time from then to m, which was took long.
 func (m Machine) Since(then Machine, took time.Duration, to *fidelity.Measurements) {
 	if took > 0 {
 		to.CPUPressure = min(float64(m.Pressure-then.Pressure)/float64(took), 1)
@@ -78,9 +79,9 @@ func (m Machine) Since(then Machine, took time.Duration, to *fidelity.Measuremen
 	}
 }
 
-// CPUPressure returns for how long, since boot, some runnable task of this
-// machine has waited for a processor (Documentation/accounting/psi.rst), or 0
-// where the kernel does not say.
+// CPUPressure returns the time since boot in which at least one runnable task
+// of this machine waited for a processor (Documentation/accounting/psi.rst), or
+// 0 if the kernel does not report it.
 func CPUPressure() time.Duration {
 	f, err := os.Open("/proc/pressure/cpu")
 	if err != nil {
@@ -98,9 +99,9 @@ func CPUPressure() time.Duration {
 	return 0
 }
 
-// AvailableMemory is how many bytes programs may take before the machine has
-// to swap (proc_meminfo(5)) or their control group is full, or 0 where the kernel does
-// not say.
+// AvailableMemory is the number of bytes that programs may allocate before the
+// machine has to swap (proc_meminfo(5)) or their control group is full, or 0 if
+// the kernel does not report it.
 func AvailableMemory() int64 {
 	free := machineMemory()
 	if q := quota.Read(); q.MemoryBytes > 0 {
@@ -122,13 +123,13 @@ func machineMemory() int64 {
 	return kib << 10
 }
 
-// lowest is the priority (nice value) of threads that leave the processor to
-// all others, as those do that train.
+// lowest is the priority (nice value) of threads that yield the processor to
+// all others, as training threads do.
 const lowest = 19
 
-// RunnableWait returns for how long the threads of a process have stood in
-// line for a processor (Documentation/scheduler/sched-stats.rst), but for those
-// that leave it to all others, or 0 where the kernel does not say.
+// RunnableWait returns how long the threads of a process have waited for a
+// processor (Documentation/scheduler/sched-stats.rst), except those of lowest
+// priority, or 0 if the kernel does not report it.
 func RunnableWait(pid int) time.Duration {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // the pattern is right
 	var threads []int

@@ -13,14 +13,14 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Record is what was measured and judged of a run: the content of
+// Record has a run's measurements and verdicts: the content of
 // record.FidelityFile.
 type Record struct {
 	fidelity.Verdict
 	Measured fidelity.Measurements `json:"measured"`
 	Rounds   []*Round              `json:"rounds"`
-	// Drops are what links dropped as planned, by node. They are no reason to doubt
-	// anything, and the same on every backend.
+	// Drops are planned drops of links, by node. They are no reason for doubt, and
+	// the same on every backend.
 	Drops []userlink.NodeDrops `json:"drops,omitempty"`
 }
 
@@ -33,20 +33,22 @@ type Round struct {
 	RouterLatenessMax time.Duration         `json:"router_lateness_max_ns,omitempty"`
 }
 
-// Sample is the state of what is watched, at the end of a round or of the run.
+// Sample is the state of everything observed, at the end of a round or of the
+// run.
 type Sample struct {
-	At      time.Duration // as steady.Now has it
+	At      time.Duration // by steady.Now
 	Machine Machine
 	// Waits is how long each worker has waited for a processor so far.
 	Waits map[string]time.Duration
-	// Busy is what the links have shown since the round, or the run, began.
+	// Busy is the links' observations since the beginning of the round, or of the
+	// run.
 	Busy []BusyLink
-	// Queues are what NewQueues has kept on another host since the sample before.
+	// Queues are the entries of NewQueues on another host since the sample before.
 	Queues     []record.Queue
 	QueuesLost int
 }
 
-// BusyLink is for how long a node's link was busy, and which share of its rate
+// BusyLink is how long a node's link was busy, and the share of its rate that
 // it carried meanwhile.
 type BusyLink struct {
 	Node  string
@@ -54,23 +56,23 @@ type BusyLink struct {
 	Share float64
 }
 
-// Monitor gathers what the verdict on the emulation rests on.
+// Monitor collects the measurements for the verdict on the emulation.
 type Monitor struct {
 	steps     int // of a worker in a round
 	algorithm allreduce.Algorithm
 
 	whole    fidelity.Measurements
 	lateness []time.Duration // of workers' timers
-	shares   []float64       // of inner steps' time that computing took
-	failures []string        // what went wrong that no scenario asked for
+	shares   []float64       // shares of inner steps' time spent on computing
+	failures []string        // unplanned failures
 	rounds   []*Round
 	started  Sample          // when the run began
-	ends     []time.Duration // of the rounds, as steady.Now has them
-	ended    time.Duration   // of the run; 0: not known
+	ends     []time.Duration // ends of the rounds, by steady.Now
+	ended    time.Duration   // of the run; 0: unknown
 	stalls   []stall
 	delays   map[delayed]*delay
 	doubts   []doubt
-	pauses   []stall // that the scenario asked for
+	pauses   []stall // planned pauses
 
 	// The round under way.
 	last   Sample          // when it began
@@ -80,12 +82,11 @@ type Monitor struct {
 
 	remote remoteHosts
 
-	asked  []*Round       // that the router has yet to answer for
-	router userlink.Stats // as of its last answer
+	asked  []*Round       // rounds whose count the router has still to send
+	router userlink.Stats // last count of the router
 }
 
-// New returns a Monitor of a run in which a worker makes that many inner steps
-// in a round.
+// New returns a Monitor of a run with so many inner steps per round.
 func New(steps int, algorithm allreduce.Algorithm) *Monitor {
 	return &Monitor{steps: steps, algorithm: algorithm, remote: remoteHosts{}, delays: map[delayed]*delay{}}
 }
@@ -93,30 +94,30 @@ func New(steps int, algorithm allreduce.Algorithm) *Monitor {
 // Begin begins the run, and its first round.
 func (m *Monitor) Begin(s Sample) { m.started, m.last = s, s }
 
-// Pair takes a round trip that was checked before the run.
+// Pair records a round trip that was checked before the run.
 func (m *Monitor) Pair(p fidelity.PairRTT) { m.whole.Pairs = append(m.whole.Pairs, p) }
 
-// Timer takes how late the timer of an inner step of a worker's round fired.
+// Timer records the lateness of the timer of an inner step of a worker's round.
 func (m *Monitor) Timer(worker string, round int, late time.Duration) {
 	m.delay(worker, round).timers += max(late, 0)
 	m.lateness, m.open = append(m.lateness, late), append(m.open, late)
 }
 
-// Computed takes how much of an inner step's time computing took.
+// Computed records the share of an inner step's time spent on computing.
 func (m *Monitor) Computed(share float64) {
 	m.shares, m.shared = append(m.shares, share), append(m.shared, share)
 }
 
-// Injected takes how late an inject of links was in place.
+// Injected records the delay of an inject of links.
 func (m *Monitor) Injected(late time.Duration) {
 	m.inject, m.whole.InjectLateness = max(m.inject, late), max(m.whole.InjectLateness, late)
 }
 
-// Failed takes what a process did of itself that makes the run another one than
-// the scenario's.
+// Failed records a failure of a process that makes the run differ from the
+// scenario's.
 func (m *Monitor) Failed(reason string) { m.failures = append(m.failures, reason) }
 
-// EndRound closes a round of the participants. The router's part follows in
+// EndRound closes a round of so many participants. The router's part follows in
 // Routed.
 func (m *Monitor) EndRound(round, participants int, s Sample) {
 	took := s.At - m.last.At
@@ -133,8 +134,7 @@ func (m *Monitor) EndRound(round, participants int, s Sample) {
 	m.last, m.open, m.shared, m.inject = s, nil, nil, 0
 }
 
-// enter enters what the machine and the links have done since an earlier
-// sample.
+// enter adds the changes of the machine and the links since an earlier sample.
 func (s Sample) enter(since Sample, to *fidelity.Measurements) {
 	s.Machine.Since(since.Machine, s.At-since.At, to)
 	for _, b := range s.Busy {
@@ -142,8 +142,8 @@ func (s Sample) enter(since Sample, to *fidelity.Measurements) {
 	}
 }
 
-// Routed takes the router's count since its start, as of the end of the
-// earliest round that waits for it. Further counts are of no round.
+// Routed records the router's count since its start, as of the end of the
+// earliest round that waits for it. Further counts belong to no round.
 func (m *Monitor) Routed(s *userlink.Stats) {
 	if len(m.asked) == 0 {
 		return
@@ -158,9 +158,9 @@ func (m *Monitor) Routed(s *userlink.Stats) {
 	m.router = *s
 }
 
-// Conclude judges the rounds and the run. The sample's Busy is of the whole run;
-// router is the count of the router at its end, nil where there was none, and
-// excess that of the kernel's queues (see NetemExcess).
+// Conclude judges the rounds and the run. The sample's Busy must cover the
+// whole run. router is the router's final count, nil without a router. excess
+// is the excess of the kernel's queues (see NetemExcess).
 func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Record {
 	w := &m.whole
 	m.enterStalls()
@@ -192,7 +192,7 @@ func (m *Monitor) Conclude(s Sample, router *userlink.Stats, excess uint64) Reco
 	return Record{Verdict: v, Measured: *w, Rounds: m.rounds}
 }
 
-// EnterRouter adds a router's count to measurements; nil is of none.
+// EnterRouter adds a router's count to measurements; a nil count adds nothing.
 func EnterRouter(s *userlink.Stats, to *fidelity.Measurements) {
 	if s == nil {
 		return
@@ -202,7 +202,7 @@ func EnterRouter(s *userlink.Stats, to *fidelity.Measurements) {
 	to.RouterNoPriority = s.NoPriority
 }
 
-// quantile errs upwards: of few values the 99th percentile is the largest.
+// quantile errs upwards: for few values the 99th percentile is the largest.
 func quantile[T time.Duration | float64](d []T, p float64) T {
 	if len(d) == 0 {
 		return 0

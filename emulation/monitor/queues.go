@@ -20,14 +20,15 @@ import (
 )
 
 const (
-	// queueTick is the time of which the most that waited is written down.
+	// queueTick is the period over which the largest queue is recorded.
 	queueTick = 20 * time.Millisecond
-	// maxQueues bounds the file: some 70 MB. maxKept bounds what waits for Take.
+	// maxQueues limits the file, to some 70 MB. maxKept limits the entries that
+	// wait for Take.
 	maxQueues, maxKept = 1 << 20, 1 << 15
 )
 
-// QueueLog writes down how much waits at the links of a run, where it changes. A
-// nil one does nothing.
+// QueueLog records the queues of a run's links, when they change. A nil one
+// does nothing.
 type QueueLog struct {
 	names []string
 	time  func(time.Time) policy.Time
@@ -42,14 +43,14 @@ type QueueLog struct {
 	lost  int
 }
 
-// queuePeak is what a node's links have shown since begin.
+// queuePeak has the largest queues of a node's links since begin.
 type queuePeak struct {
 	begin       time.Time
 	most, known record.Queue
 }
 
-// NewQueueLog begins the file in a run directory, of the nodes of those names;
-// at tells the scenario time of a time.
+// NewQueueLog begins the file in a run directory, for the nodes of those names.
+// at returns the scenario time of a time.
 func NewQueueLog(dir record.Dir, names []string, at func(time.Time) policy.Time) (*QueueLog, error) {
 	file, err := lines.Append(dir.Path(record.QueuesFile))
 	if err != nil {
@@ -58,16 +59,16 @@ func NewQueueLog(dir record.Dir, names []string, at func(time.Time) policy.Time)
 	return &QueueLog{names: names, time: at, file: file, out: bufio.NewWriter(file), begin: at(time.Now()), links: make([]queuePeak, len(names))}, nil
 }
 
-// NewQueues keeps what waits at the links of a host that is not the leader until
-// that asks for it. Times are the nanoseconds of that host's CLOCK_MONOTONIC.
+// NewQueues keeps the queues of a host other than the leader until the leader
+// asks for them. Times are nanoseconds of that host's CLOCK_MONOTONIC.
 func NewQueues(names []string) *QueueLog {
 	began, clock := clocks()
 	at := func(t time.Time) policy.Time { return policy.Time(clock + t.Sub(began)) }
 	return &QueueLog{names: names, time: at, links: make([]queuePeak, len(names))}
 }
 
-// Take returns what has been kept since it was called last, and how many there was
-// no room for.
+// Take returns the entries since its last call, and the number of entries
+// without room.
 func (l *QueueLog) Take() (queues []record.Queue, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +77,8 @@ func (l *QueueLog) Take() (queues []record.Queue, lost int) {
 	return queues, lost
 }
 
-// Enter writes down what another host has taken. This host's CLOCK_MONOTONIC is
-// ahead of that one's by offset.
+// Enter records entries that another host has taken. This host's
+// CLOCK_MONOTONIC is ahead of that host's by offset.
 func (l *QueueLog) Enter(queues []record.Queue, lost int, offset time.Duration) {
 	if l == nil {
 		return
@@ -93,8 +94,8 @@ func (l *QueueLog) Enter(queues []record.Queue, lost int, offset time.Duration) 
 	l.lost += lost
 }
 
-// clocks reads the time and CLOCK_MONOTONIC at the same moment: of some attempts the
-// shortest, because a thread may be set aside in between.
+// clocks reads the time and CLOCK_MONOTONIC at the same moment. It takes the
+// shortest of several attempts, because the thread may be preempted in between.
 func clocks() (now time.Time, clock time.Duration) {
 	shortest := time.Duration(math.MaxInt64)
 	for range 8 {
@@ -108,7 +109,7 @@ func clocks() (now time.Time, clock time.Duration) {
 	return now, clock
 }
 
-// saw takes in how many bytes wait at the links of a node.
+// saw records the number of bytes waiting at the links of a node.
 func (l *QueueLog) saw(i int, at time.Time, up, down uint64) {
 	if l == nil {
 		return
@@ -141,11 +142,11 @@ func (l *QueueLog) write(q record.Queue) {
 	l.kept++
 	line, err := json.Marshal(q)
 	if err == nil {
-		_, _ = l.out.Write(append(line, '\n')) // Flush has the first error
+		_, _ = l.out.Write(append(line, '\n')) // Flush returns the first error
 	}
 }
 
-// Close ends the file and says how many changes did not fit in it.
+// Close ends the file and returns the number of changes that did not fit.
 func (l *QueueLog) Close() (lost int, err error) {
 	if l == nil {
 		return 0, nil

@@ -7,7 +7,7 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// remoteHost is what another host of the run has seen of itself, by its own clock.
+// remoteHost has the observations of another host of the run, by its own clock.
 type remoteHost struct {
 	first, before, last Sample
 	known               bool
@@ -16,7 +16,7 @@ type remoteHost struct {
 // remoteHosts are the other hosts, by name.
 type remoteHosts map[string]*remoteHost
 
-// take takes what a host has seen since it told the last time.
+// take records a host's observations since its last report.
 func (r remoteHosts) take(host string, s Sample) {
 	e := r[host]
 	if e == nil {
@@ -32,15 +32,15 @@ func (r remoteHosts) take(host string, s Sample) {
 	e.known = true
 }
 
-// Remote takes what another host has seen since it told the last time, when its
-// router was asked for its count; Routed follows. What comes first is from before
-// the run, and what comes at the end of all the time.
+// Remote records another host's observations since its last report, when its
+// router was asked for its count; Routed follows. The first observations are
+// from before the run. The last ones cover the whole time.
 func (m *Monitor) Remote(host string, s Sample) { m.remote.take(host, s) }
 
-// Differ takes the processors of hosts that have different ones.
+// Differ records the hosts' processor types, if they differ.
 func (m *Monitor) Differ(processors []string) { m.whole.Processors = processors }
 
-// enterRemote enters what other hosts have seen into a round, where that is worse.
+// enterRemote adds other hosts' observations to a round, if they are worse.
 func (m *Monitor) enterRemote(r *Round) {
 	for _, e := range m.remote {
 		if e.known {
@@ -52,8 +52,8 @@ func (m *Monitor) enterRemote(r *Round) {
 	}
 }
 
-// conclude enters what is of all the time: the other hosts' own, and what became of
-// frames between hosts.
+// conclude adds the observations of the whole time: the other hosts' own, and
+// those of frames between hosts.
 func (r remoteHosts) conclude(router *userlink.Stats, to *fidelity.Measurements) {
 	for _, e := range r {
 		if e.known {
@@ -71,8 +71,8 @@ func (r remoteHosts) conclude(router *userlink.Stats, to *fidelity.Measurements)
 	}
 }
 
-// enterWorse enters what the machine and the links have done since an earlier
-// sample, where it is worse than what is entered.
+// enterWorse adds the changes of the machine and the links since an earlier
+// sample, if they are worse than the present values.
 func (s Sample) enterWorse(since Sample, to *fidelity.Measurements) {
 	here := *to
 	s.enter(since, to)

@@ -8,7 +8,7 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// span is from one time until another, as steady.Now has them.
+// span is a time from from until until, by steady.Now.
 type span struct{ from, until time.Duration }
 
 func (s span) and(o span) time.Duration { return max(min(s.until, o.until)-max(s.from, o.from), 0) }
@@ -24,7 +24,7 @@ func (m *Monitor) Stalled(process string, until, length time.Duration) {
 	m.stalls = append(m.stalls, stall{process, span{until - length, until}})
 }
 
-// Paused records a pause of a process that the scenario asked for.
+// Paused records a planned pause of a process.
 func (m *Monitor) Paused(process string, from, until time.Duration) {
 	m.pauses = append(m.pauses, stall{process, span{from, until}})
 }
@@ -35,7 +35,7 @@ func (m *Monitor) Ended(at time.Duration) { m.ended = at }
 // pauseGrace is how long a process may take to continue after a pause.
 const pauseGrace = 50 * time.Millisecond
 
-// in returns how much of a span a stall covers, without the pauses of the scenario.
+// in returns the part of a span that a stall covers, without planned pauses.
 func (m *Monitor) in(of stall, during span) time.Duration {
 	stood := of.and(during)
 	for _, p := range m.pauses {
@@ -48,7 +48,8 @@ func (m *Monitor) in(of stall, during span) time.Duration {
 	return max(stood, 0)
 }
 
-// enterStalls enters the longest stall of each round into it, and that of the run.
+// enterStalls adds the longest stall of each round to it, and that of the run
+// to the run.
 func (m *Monitor) enterStalls() {
 	enter := func(to *fidelity.Measurements, during span) {
 		for _, s := range m.stalls {

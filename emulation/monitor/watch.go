@@ -11,8 +11,8 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Watch looks at a network and at the machine while programs use them that know
-// no rounds.
+// Watch observes a network and the machine while programs without rounds use
+// them.
 type Watch struct {
 	began   time.Time
 	machine Machine
@@ -20,13 +20,13 @@ type Watch struct {
 	remote  remoteHosts
 }
 
-// NewWatch begins to look at a network with nodes of those names.
+// NewWatch begins to observe a network with nodes of those names.
 func NewWatch(net Network, names []string) *Watch {
 	return &Watch{time.Now(), ReadMachine(), WatchLinks(net, names, nil), remoteHosts{}}
 }
 
-// Remote takes what another host has seen, a Sample, when its router was asked
-// for its count: first as soon as the watch begins, and at the end.
+// Remote records another host's observations, a Sample, when its router was
+// asked for its count: first as soon as the watch begins, and at the end.
 func (w *Watch) Remote(host string, raw json.RawMessage) error {
 	var s Sample
 	if err := json.Unmarshal(raw, &s); err != nil {
@@ -36,7 +36,7 @@ func (w *Watch) Remote(host string, raw json.RawMessage) error {
 	return nil
 }
 
-// Waited is how long the process on another host that waited most stood in line for a
+// Waited is the longest time for which a process on another host waited for a
 // processor, as a share of the time.
 func (w *Watch) Waited() (most float64) {
 	for _, e := range w.remote {
@@ -49,14 +49,14 @@ func (w *Watch) Waited() (most float64) {
 	return most
 }
 
-// Conclude enters what other hosts have seen, and what became of frames between
-// hosts, when the network is taken down. router is its last count.
+// Conclude adds other hosts' observations, and those of frames between hosts,
+// when the network is taken down. router is its last count.
 func (w *Watch) Conclude(router *userlink.Stats, to *fidelity.Measurements) {
 	w.remote.conclude(router, to)
 }
 
-// Stop stops looking, before the network is taken down, and returns what was
-// seen.
+// Stop stops observing, before the network is taken down, and returns the
+// observations.
 func (w *Watch) Stop() (m fidelity.Measurements) {
 	ReadMachine().Since(w.machine, time.Since(w.began), &m)
 	for _, b := range w.links.Stop() {

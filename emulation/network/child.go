@@ -35,22 +35,23 @@ type ChildSpec struct {
 	Kind  string // which program of RunChild it is
 	Spec  any    // of the kind's own type
 	Env   []string
-	// Files are inherited; the child asks for them by the names in FileNames.
+	// Files are inherited. The child gets them by the names in FileNames.
 	Files     []*os.File
 	FileNames []string
 	// Watched makes the child report its Usage periodically, and its stalls.
 	Watched bool
-	// OnData hears the data that it tells, and OnEnd why it has ended. An error
-	// ends the job. Either may be nil.
+	// OnData is called with the child's data, and OnEnd with the reason for its
+	// end. An error ends the job. Either may be nil.
 	OnData func(json.RawMessage) error
 	OnEnd  func(c *Child, reason string) error
-	// Log is where it writes what it has to say; nil: to the log of its name.
+	// Log is the destination of its output; nil: the log of its name.
 	Log *os.File
-	// OnReport, if not nil, hears its reports as they are, in the place of OnData.
+	// OnReport, if not nil, is called with its unchanged reports, in place of
+	// OnData.
 	OnReport func(Report)
 }
 
-// Child is a process on the network, as the sandbox's init sees it.
+// Child is a process on the network, in the sandbox's init.
 type Child struct {
 	Name    string
 	Process *sandbox.Process // nil on another host
@@ -58,17 +59,18 @@ type Child struct {
 	Ended   bool
 	Failure string // why it gave up, in its own words
 
-	missed  int // looks of WatchSilence since it was heard
+	missed  int // looks of WatchSilence since its last report
 	spec    ChildSpec
 	s       *Supervisor
 	control Control
 }
 
-// Control is how the process of a Child is reached. One that has ended hears nothing.
+// Control is the way to reach the process of a Child. An ended process receives
+// nothing.
 type Control interface {
 	Send(command any) error
 	CloseCommands()
-	// Signal sends a signal to the process, or to it and to what it has started.
+	// Signal sends a signal to the process or, with group, also to its children.
 	Signal(signal syscall.Signal, group bool)
 	Fetch(name string, to *os.File, done func(error) error) error
 }
@@ -92,10 +94,10 @@ func (p *pipes) Signal(signal syscall.Signal, group bool) {
 	}
 }
 
-// Fetch has nothing to do: the process and this one share the memory.
+// Fetch has nothing to do: both processes share the memory.
 func (p *pipes) Fetch(_ string, _ *os.File, done func(error) error) error { return done(nil) }
 
-// rawChild is the part of a ChildSpec that goes to the child.
+// rawChild is the part of a ChildSpec that the child receives.
 type rawChild struct {
 	Name      string
 	Kind      string
@@ -112,17 +114,17 @@ type Report struct {
 	// Stalled is the length of a stall that ends now.
 	Stalled time.Duration   `json:"stalled_ns,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"` // of a type of the kind's own
-	// Raise is a thread that asks for priority over other programs.
+	// Raise is a thread for which it asks priority over other programs.
 	Raise int `json:"raise,omitempty"`
 }
 
-// NewRemoteChild returns a child whose process is on another host. Whoever reaches
-// that calls Reported and HasEnded.
+// NewRemoteChild returns a child whose process is on another host. The
+// connection to that host calls Reported and HasEnded.
 func (s *Supervisor) NewRemoteChild(spec ChildSpec, control Control) *Child {
 	return &Child{Name: spec.Name, spec: spec, s: s, control: control}
 }
 
-// StartChild starts a process and listens to it.
+// StartChild starts a process and receives its reports.
 func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 	wrap := func(err error) error { return fmt.Errorf("starting %s: %w", spec.Name, err) }
 	raw, err := json.Marshal(spec.Spec)
@@ -165,7 +167,7 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 	}
 	c.control = &pipes{c.Process, json.NewEncoder(commandsTo), commandsTo}
 	go func() {
-		// A child that died is reported by its end.
+		// The end of a child that died is reported.
 		_ = json.NewEncoder(specTo).Encode(rawChild{spec.Name, spec.Kind, raw, spec.FileNames, spec.Watched})
 		specTo.Close()
 	}()
@@ -173,7 +175,7 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 	return c, nil
 }
 
-// listen passes the reports of a child on, and its end.
+// listen passes on the reports of a child, and its end.
 func (c *Child) listen(reports *os.File) {
 	in := json.NewDecoder(bufio.NewReader(reports))
 	for {
@@ -192,11 +194,11 @@ func (c *Child) listen(reports *os.File) {
 	})
 }
 
-// Reported takes a report of the child's process.
+// Reported handles a report of the child's process.
 func (c *Child) Reported(r Report) error {
 	c.missed = 0
 	if r.Raise > 0 {
-		if c.Process != nil { // else another host sees to it
+		if c.Process != nil { // otherwise another host handles it
 			c.s.Raise(r.Raise)
 		}
 		return nil
@@ -221,7 +223,7 @@ func (c *Child) Reported(r Report) error {
 	return nil
 }
 
-// HasEnded takes notice of the end of the child's process.
+// HasEnded handles the end of the child's process.
 func (c *Child) HasEnded(reason string) error {
 	c.Ended = true
 	if c.Failure != "" {
@@ -233,11 +235,11 @@ func (c *Child) HasEnded(reason string) error {
 	return nil
 }
 
-// Send gives the child a command, of a type of its kind's own. It fails if the
+// Send sends the child a command, of a type of its kind's own. It fails if the
 // child is dead.
 func (c *Child) Send(command any) error { return c.control.Send(command) }
 
-// CloseCommands says that there will be no more; it ends a service.
+// CloseCommands reports that no more commands will come; it ends a service.
 func (c *Child) CloseCommands() { c.control.CloseCommands() }
 
 // Kill ends the child at once, if it has not ended.
@@ -246,18 +248,18 @@ func (c *Child) Kill() { c.Signal(syscall.SIGKILL) }
 // Signal sends a signal to the child, if it has not ended.
 func (c *Child) Signal(signal syscall.Signal) { c.control.Signal(signal, false) }
 
-// SignalGroup sends a signal to the child and to what it has started, if it has
-// not ended.
+// SignalGroup sends a signal to the child and its children, if it has not
+// ended.
 func (c *Child) SignalGroup(signal syscall.Signal) { c.control.Signal(signal, true) }
 
-// Fetch copies what is in a memory that the child shares, under that name, to the
-// file that stands for it here, and calls done then. On this host they are the
-// same.
+// Fetch copies the content of a memory that the child shares under a name to
+// the file that stands for it here, and then calls done. On this host they are
+// the same.
 func (c *Child) Fetch(name string, to *os.File, done func(error) error) error {
 	return c.control.Fetch(name, to, done)
 }
 
-// Err is why a child ended without a result.
+// Err is the reason for the end of a child that ended without a result.
 func (c *Child) Err() error {
 	if c.Failure != "" {
 		return fmt.Errorf("%s: %s", c.Name, c.Failure)

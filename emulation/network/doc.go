@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package network is what every job in a sandbox has in common: the network
-// of a plan, the processes on it, and the wires between three generations of
+// Package network is the common part of all jobs in a sandbox: the network of a
+// plan, the processes on it, and the pipes between three generations of
 // processes.
 //
 //	user's process          init of the sandbox             a process on the network
@@ -12,13 +12,13 @@
 //	└───────────┘ notes     │ Network            │ reports  └──────────┘
 //	                        └────────────────────┘
 //
-// Where a part of the network is on other hosts, the job that directs all of it
-// reaches that part through a Remote, whose processes are Childs like its own.
+// If a part of the network is on other hosts, the job that directs all of it
+// reaches that part through a Remote. Its processes are Childs like the job's
+// own.
 //
-// Every one is this same binary. What crosses a wire is JSON; a job and a
-// child's program are named by their kind, and own the form of their specs,
-// data and commands. Which kinds there are is the caller's business: see
-// package emulation.
+// All are the same binary. Messages are JSON. A job and a child's program are
+// named by their kind, and determine the form of their specs, data and
+// commands. The caller defines the kinds: see package emulation.
 package network
 
 import "testbed/shaping/kernel"
@@ -29,12 +29,12 @@ const (
 	VerbNode   = "inside-node"
 )
 
-// Link backends as a user names them.
+// Link backends by their names for users.
 const (
 	LinksAuto  = "auto"
 	LinksNetem = string(kernel.BackendNetem)
 	LinksUser  = string(kernel.BackendUser)
-	// LinksHTB is LinksUser with rates that are HTB's: see kernel.BackendHTB.
+	// LinksHTB is LinksUser with HTB's rates: see kernel.BackendHTB.
 	LinksHTB = string(kernel.BackendHTB)
 	// LinksBridge is for benchmarks alone: see kernel.BackendBridge.
 	LinksBridge = string(kernel.BackendBridge)

@@ -1,6 +1,6 @@
 package network
 
-// LostError reports a host of the run that has gone.
+// LostError reports that a host of the run has gone.
 type LostError struct{ Host, Why string }
 
 func (e *LostError) Error() string { return e.Why }

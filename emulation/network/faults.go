@@ -14,20 +14,19 @@ import (
 
 // LinkFaults carries out the faults of links.
 type LinkFaults struct {
-	Current *shaping.Plan // with the faults of the moment, by the machine's clock; nil before the first
+	Current *shaping.Plan // with the current faults, by the machine's clock; nil before the first
 
 	network  *Network
 	schedule *faults.Schedule
 }
 
-// LinkFaults gives the network the faults of a schedule, when they are due.
+// LinkFaults returns the faults of a schedule for the network.
 func (n *Network) LinkFaults(of *faults.Schedule) *LinkFaults {
 	return &LinkFaults{network: n, schedule: of}
 }
 
-// Apply gives the network the faults that are active from this real time on,
-// since scenario time zero. The plan is computed whole, never from the one
-// before.
+// Apply applies the faults that are active from this real time on, since
+// scenario time zero. It computes the whole plan, never from the one before.
 func (f *LinkFaults) Apply(at time.Duration) error {
 	plan, err := shaping.Compose(f.network.Undilated, f.schedule.At(at))
 	if err == nil {
@@ -43,8 +42,8 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 }
 
 // Schedule applies the faults on a clock that began at the scenario time zero,
-// until the network is taken down. applied hears of each time, and of the one
-// before it.
+// until the network is taken down. It calls applied with each time, and with
+// the time before it.
 func (f *LinkFaults) Schedule(began time.Time, zero policy.Time, applied func(before, at time.Duration) error) {
 	start := began.Add(-f.schedule.ClockDuration(zero))
 	var await func(before time.Duration)

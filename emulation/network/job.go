@@ -18,19 +18,19 @@ import (
 	"testbed/record"
 )
 
-// JobSpec is what the init of a sandbox is to do.
+// JobSpec is the job of a sandbox's init.
 type JobSpec struct {
 	Kind string
 	// Dir keeps the logs of the processes; empty means standard error.
 	Dir record.Dir
 	// Spec is of the kind's own type.
 	Spec any
-	// Files are inherited; the job asks for them by the names in FileNames.
+	// Files are inherited. The job gets them by the names in FileNames.
 	Files     []*os.File
 	FileNames []string
 }
 
-// rawJob is a JobSpec as the sandbox's init reads it.
+// rawJob is a JobSpec in the form that the sandbox's init reads.
 type rawJob struct {
 	Kind string
 	Dir  record.Dir
@@ -39,21 +39,21 @@ type rawJob struct {
 	FileNames []string
 }
 
-// Note is what the sandbox's init tells.
+// Note is a note of the sandbox's init.
 type Note struct {
-	Stage string          `json:"stage,omitempty"` // what it does, in words
-	Quiet bool            `json:"quiet,omitempty"` // the stage is of no concern to a user's program
+	Stage string          `json:"stage,omitempty"` // present activity, in words
+	Quiet bool            `json:"quiet,omitempty"` // the stage is of no interest to a user's program
 	Data  json.RawMessage `json:"data,omitempty"`  // of a type of the job's own
 	Error string          `json:"error,omitempty"`
 	Fix   string          `json:"mend,omitempty"`  // with Error: not supported here
 	Lost  string          `json:"lost,omitempty"`  // with Error: the host that has gone
 	Done  bool            `json:"done,omitempty"`  // the job is over
-	Alive bool            `json:"alive,omitempty"` // init is there, and that is all
+	Alive bool            `json:"alive,omitempty"` // init is alive
 	Raise int             `json:"raise,omitempty"` // a thread asks for priority; see sandbox.Raise
 }
 
-// The sandbox's init sends a sign of life every alivePeriod. After silence without any
-// message it counts as stopped for ever, and is killed.
+// The sandbox's init sends a sign of life every alivePeriod. After a time of
+// silence without any message it counts as stopped for ever, and is killed.
 const (
 	alivePeriod = time.Second
 	silence     = time.Minute
@@ -76,11 +76,11 @@ type Job struct {
 // ErrSandboxSilent is returned by Next if the sandbox's init sends nothing.
 var ErrSandboxSilent = fmt.Errorf("the sandbox's init (testbed: sandbox) has not responded for %v: it was stopped, frozen or starved of CPU; the run has failed", silence)
 
-// ErrSandboxEnded is returned by Next where the sandbox's init has died.
+// ErrSandboxEnded is returned by Next if the sandbox's init has died.
 var ErrSandboxEnded = errors.New("the sandbox ended unexpectedly")
 
-// Start starts a sandbox on the job, with the standard files of cfg. The end of
-// ctx kills it.
+// Start starts a sandbox with the job, and with the standard files of cfg. The
+// end of ctx kills it.
 func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) {
 	commandsIn, commandsOut, err := os.Pipe()
 	if err != nil {
@@ -113,7 +113,7 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 		defer commandsOut.Close()
 		out := json.NewEncoder(commandsOut)
 		for c := range j.commands {
-			_ = out.Encode(c) // an init that has died is reported by the end of its notes
+			_ = out.Encode(c) // the death of init is noticed by the end of its notes
 		}
 	}()
 	raw, err := json.Marshal(spec.Spec)
@@ -125,11 +125,11 @@ func Start(ctx context.Context, spec JobSpec, cfg sandbox.Config) (*Job, error) 
 	return j, nil
 }
 
-// Send gives the job a command, of a type of its own. It must not be called
+// Send sends the job a command, of a type of its own. It must not be called
 // after Close.
 func (j *Job) Send(command any) { j.commands <- command }
 
-// read takes in the notes.
+// read receives the notes.
 func (j *Job) read(notes io.Reader) {
 	defer close(j.in)
 	for in := json.NewDecoder(bufio.NewReader(notes)); ; {
@@ -152,8 +152,8 @@ func (j *Job) read(notes io.Reader) {
 	}
 }
 
-// watch has an init killed that is silent for so long. What this process slept through does not
-// count: after that it ticks but once.
+// watch kills an init that is silent for so long. Time for which this process
+// slept does not count: afterwards it ticks only once.
 func (j *Job) watch(patience time.Duration, kill func()) {
 	ticker := time.NewTicker(patience / 60)
 	defer ticker.Stop()
@@ -176,8 +176,8 @@ func (j *Job) watch(patience time.Duration, kill func()) {
 }
 
 // Next waits for the next note. A note of an error is returned as that error:
-// an *errs.UnsupportedError where this machine cannot do the job, a *LostError where a
-// host has gone.
+// an *errs.UnsupportedError if this machine cannot do the job, a *LostError if
+// a host has gone.
 func (j *Job) Next() (Note, error) {
 	n, more := <-j.in
 	switch {
@@ -199,8 +199,8 @@ func (j *Job) Next() (Note, error) {
 	return n, nil
 }
 
-// Result waits for the data of a job that hands out one thing. The stages
-// until then go to progress, which may be nil.
+// Result waits for the data of a job with a single result. It calls progress
+// with the stages until then; progress may be nil.
 func (j *Job) Result(to any, progress func(stage string)) error {
 	for {
 		n, err := j.Next()
@@ -217,7 +217,7 @@ func (j *Job) Result(to any, progress func(stage string)) error {
 	}
 }
 
-// Close ends the sandbox, and with it all that runs in it.
+// Close ends the sandbox and everything in it.
 func (j *Job) Close() {
 	j.stop()
 	j.box.Kill()
@@ -229,15 +229,15 @@ func (j *Job) Close() {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(endPatience): // a cgroup's freezer keeps even what is killed; it ends when it thaws
+	case <-time.After(endPatience): // a cgroup's freezer holds even killed processes; they end when it thaws
 	}
 	close(j.commands)
 	j.notes.Close()
 }
 
-// killPatience is how long the notes of an init that was killed are waited for: a cgroup's
-// freezer of version 1 keeps it, and so their pipe, until it thaws.
+// killPatience is how long the notes of a killed init are awaited: a cgroup's
+// freezer of version 1 holds it, and so their pipe, until it thaws.
 const killPatience = 2 * time.Second
 
-// endPatience bounds how long a sandbox that was killed may take to end.
+// endPatience limits how long a killed sandbox may take to end.
 const endPatience = 30 * time.Second

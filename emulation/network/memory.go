@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewMemory makes memory that a process and the sandbox's init share, with the
-// size of what is in it. It is gone when both are.
+// NewMemory makes memory that a process and the sandbox's init share. It has
+// the size of its content. It is freed when both processes are gone.
 func NewMemory(name string) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

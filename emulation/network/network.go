@@ -17,8 +17,8 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Network is the network of a plan that is up: built, read back and, unless
-// the kernel does it all, carried by a router.
+// Network is the network of a plan that is up: built, read back and, unless the
+// kernel does everything, carried by a router.
 type Network struct {
 	Plan    *shaping.Plan // as it began, by the machine's clock
 	Backend kernel.Backend
@@ -29,20 +29,20 @@ type Network struct {
 
 	s        *Supervisor
 	places   []int           // in the plan, of the nodes on this host
-	router   *Child          // nil where the kernel delays packets
-	board    *userlink.Board // where the router keeps rates; otherwise nil
+	router   *Child          // nil if the kernel delays packets
+	board    *userlink.Board // if the router keeps rates; otherwise nil
 	carried  *shaping.Plan   // the router's
 	onCount  func(*userlink.Stats)
 	count    *userlink.Stats   // the router's last answer
-	counts   []*userlink.Stats // its answers that wait for those of other hosts
+	counts   []*userlink.Stats // answers that wait for those of other hosts
 	sum      *userlink.Stats   // of all hosts, as of the last time
-	takeDown bool              // the router is meant to end
+	takeDown bool              // the router's end is expected
 }
 
-// BringUp makes the network of the plan and waits until it carries packets, all
-// so many times slower by the machine's clock (shaping.Plan.Dilated).
-// onCount hears each count of the router, the last of which is that at its end;
-// it may be nil.
+// BringUp makes the network of the plan and waits until it carries packets.
+// Everything is slower by the factor dilation, by the machine's clock
+// (shaping.Plan.Dilated). It calls onCount with each count of the router; the
+// last one is that of its end. onCount may be nil.
 func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string, onCount func(*userlink.Stats)) (*Network, error) {
 	slow, err := plan.Dilated(dilation)
 	if err != nil {
@@ -86,11 +86,11 @@ func (n *Network) startRouter() error {
 	return err
 }
 
-// Router is the process that carries packets, nil where the kernel does.
+// Router is the process that carries packets, nil if the kernel does.
 func (n *Network) Router() *Child { return n.router }
 
-// UpLoad looks at rate_up of the node at that place among Kernel.Nodes. It is
-// cheap enough to be called a thousand times a second.
+// UpLoad is the load of rate_up of the node at a place among Kernel.Nodes. It
+// is cheap enough to be called a thousand times a second.
 func (n *Network) UpLoad(k int) (kernel.Load, error) {
 	i := n.places[k]
 	if n.board == nil {
@@ -100,8 +100,8 @@ func (n *Network) UpLoad(k int) (kernel.Load, error) {
 	return kernel.Load{Rate: n.Kernel.UpRate(i), Bytes: up.Bytes, Waiting: up.Waiting}, nil
 }
 
-// DownWaiting is the bytes that wait for rate_down of the node at that place
-// among Kernel.Nodes. It is as cheap as UpLoad.
+// DownWaiting is the number of bytes that wait for rate_down of the node at a
+// place among Kernel.Nodes. It is as cheap as UpLoad.
 func (n *Network) DownWaiting(k int) (uint64, error) {
 	i := n.places[k]
 	if n.board == nil {
@@ -149,7 +149,7 @@ func (n *Network) build(links string) error {
 	return nil
 }
 
-// windows are the greatest windows of TCP in the nodes on this host, in words.
+// windows are the largest windows of TCP in the nodes on this host, in words.
 func (n *Network) windows() string {
 	least, most := math.MaxInt, 0
 	for _, i := range n.places {
@@ -165,7 +165,8 @@ func (n *Network) windows() string {
 	return fmt.Sprintf("%.1f to %.1f MB", float64(least)/1e6, float64(most)/1e6)
 }
 
-// furnish makes the nodes on this host machines, which know the names of all.
+// furnish turns the nodes on this host into machines, which know the names of
+// all nodes.
 func (n *Network) furnish() error {
 	var hosts []sandbox.Host
 	for _, p := range n.Plan.Nodes {
@@ -188,14 +189,14 @@ func (n *Network) furnish() error {
 	return nil
 }
 
-// Supports says whether this machine has a link backend. It has to be asked in a
-// sandbox.
+// Supports reports whether this machine supports a link backend. It must be
+// called in a sandbox.
 func Supports(links string) error {
 	_, _, err := chooseBackend(links)
 	return err
 }
 
-// chooseBackend resolves the user's choice of links and says why.
+// chooseBackend resolves the user's choice of links and gives the reason.
 func chooseBackend(links string) (kernel.Backend, string, error) {
 	can := kernel.Probe()
 	switch links {
@@ -214,12 +215,12 @@ func chooseBackend(links string) (kernel.Backend, string, error) {
 	return kernel.BackendUser, "the kernel has no netem", can.Supports(kernel.BackendUser)
 }
 
-// StartNode starts a process in the namespace of the node of its name, on whatever
-// host that is.
+// StartNode starts a process in the namespace of the node of its name, on
+// whatever host it is.
 func (n *Network) StartNode(spec ChildSpec) (*Child, error) { return n.StartIn(spec.Name, spec) }
 
-// StartIn starts a process of any name in the namespace of a node, on whatever host
-// that is.
+// StartIn starts a process of any name in the namespace of a node, on whatever
+// host it is.
 func (n *Network) StartIn(node string, spec ChildSpec) (*Child, error) {
 	if k := n.Plan.Index(node); !n.s.layout.Has(k) {
 		return n.s.remote.Start(n.s.layout.Of[k], node, spec)
@@ -236,10 +237,10 @@ func (n *Network) Addr(name string) netip.Addr {
 	return n.Plan.Nodes[n.Plan.Index(name)].Addr.Addr()
 }
 
-// Change changes the links that are on this host.
+// Change changes the links on this host.
 func (n *Network) Change(c Change) error { return n.change(c.to(n.carried)) }
 
-// change makes the network that of another plan for the same nodes, in place.
+// change changes the network to another plan for the same nodes, in place.
 func (n *Network) change(plan *shaping.Plan) error {
 	if c := n.changeTo(plan); n.router != nil && (c.Plan != nil || c.Paces != nil) {
 		if err := n.router.Send(c); err != nil {
@@ -256,7 +257,7 @@ func (n *Network) change(plan *shaping.Plan) error {
 	return nil
 }
 
-// changeTo is what makes the router's links those of a plan. A trace changes rates
+// changeTo is the change of the router's links to a plan. A trace changes rates
 // every 100 ms, and plans are long.
 func (n *Network) changeTo(plan *shaping.Plan) (c Change) {
 	if !plan.EqualButPace(n.carried) {
@@ -271,7 +272,7 @@ func (n *Network) changeTo(plan *shaping.Plan) (c Change) {
 	return c
 }
 
-// TakeDown stops the router and returns its count, nil where there is none.
+// TakeDown stops the router and returns its count, nil without a router.
 func (n *Network) TakeDown() (*userlink.Stats, error) {
 	n.takeDown = true
 	if n.router == nil {
@@ -285,9 +286,9 @@ func (n *Network) TakeDown() (*userlink.Stats, error) {
 	return n.sum, err
 }
 
-// Drops are the packets that links have dropped so far as planned, by node; router is
-// the router's count, nil where there is none. Those of queues that are the kernel's on
-// other hosts do not exist: several hosts have the router's.
+// Drops are the packets that links have dropped so far as planned, by node;
+// router is the router's count, nil without a router. With several hosts the
+// router has all queues, so the kernels of other hosts have none.
 func (n *Network) Drops(router *userlink.Stats) ([]userlink.NodeDrops, error) {
 	var all []userlink.NodeDrops
 	if router != nil {
@@ -311,8 +312,8 @@ func (n *Network) Drops(router *userlink.Stats) ([]userlink.NodeDrops, error) {
 	return all, nil
 }
 
-// AskCount has the router tell its count. One that has died is noticed by its
-// end.
+// AskCount asks the router for its count. The end of a dead one is noticed by
+// itself.
 func (n *Network) AskCount() {
 	if n.router != nil {
 		_ = n.router.Send(Change{})
@@ -322,8 +323,8 @@ func (n *Network) AskCount() {
 	}
 }
 
-// Count asks the router for its count and waits for it; it is nil where there
-// is no router.
+// Count asks the router for its count and waits for it. It returns nil without
+// a router.
 func (n *Network) Count() (*userlink.Stats, error) {
 	if n.router == nil {
 		return nil, nil
@@ -343,7 +344,7 @@ func (n *Network) counted(data json.RawMessage) error {
 	return n.sumCounts()
 }
 
-// sumCounts hands a count out when those of all hosts are there.
+// sumCounts delivers a count when those of all hosts are there.
 func (n *Network) sumCounts() error {
 	for len(n.counts) > 0 {
 		sum := *n.counts[0]
@@ -361,7 +362,7 @@ func (n *Network) sumCounts() error {
 	return nil
 }
 
-// routerEnded judges the end of the router.
+// routerEnded handles the end of the router.
 func (n *Network) routerEnded(c *Child, reason string) error {
 	switch {
 	case !n.takeDown:
@@ -372,8 +373,8 @@ func (n *Network) routerEnded(c *Child, reason string) error {
 	return nil
 }
 
-// traffic is what the router has done so far, for the error of a wait in vain:
-// it tells links that carry nothing from nodes that say nothing.
+// traffic is the router's work so far, for the error of a wait in vain: it
+// distinguishes links that carry nothing from silent nodes.
 func (n *Network) traffic() string {
 	if n == nil || n.router == nil || n.router.Ended {
 		return ""

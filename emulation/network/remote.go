@@ -13,19 +13,20 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// Remote is the part of a network that is on other hosts, for the job that has the
-// rest of it. Package cluster implements it. All methods are called by the job's
-// goroutine, and none of them waits.
+// Remote is the part of a network on other hosts, for the job that has the rest
+// of it. Package cluster implements it. The job's goroutine calls all methods,
+// and none of them waits.
 type Remote interface {
 	// Build makes the remote part of the network of a plan, by the machine's clock.
 	// Built reports whether all of it carries packets.
 	Build(plan *shaping.Plan)
 	Built() bool
-	// Change gives the links there other properties.
+	// Change changes the links there.
 	Change(Change)
-	// AskCount asks the routers there for their counts, which Supervisor.RemoteCounted
-	// announces. TakeCount adds the oldest count of each host to this host's own; it
-	// does nothing, and reports that, while one of them is missing.
+	// AskCount asks the routers there for their counts, which
+	// Supervisor.RemoteCounted announces. TakeCount adds the oldest count of each
+	// host to this host's own. While one of them is missing, it does nothing, and
+	// returns false.
 	AskCount()
 	TakeCount(own *userlink.Stats) (taken bool, err error)
 	// End takes the remote part down. Ended reports whether all of it is gone.
@@ -39,14 +40,14 @@ type Remote interface {
 // inherits for its router: the socket of the tunnel, opened on the host's own network.
 const TunnelFile = "tunnel"
 
-// Layout says which host each node of a plan is on, seen from one of them.
+// Layout has the host of each node of a plan, seen from one of the hosts.
 type Layout struct {
 	tunnel.Config       // the hosts; the first one leads
 	Of            []int `json:"of"` // the host of each node of the plan
 }
 
-// Has reports whether the node at that place of the plan is on this host. A nil Layout
-// has all nodes.
+// Has reports whether the node at a place of the plan is on this host. A nil
+// Layout has all nodes.
 func (l *Layout) Has(node int) bool { return l == nil || l.Of[node] == l.Self }
 
 // openTunnel opens the tunnel to the other hosts' routers.
@@ -68,10 +69,10 @@ func (l *Layout) openTunnel(self *Self, o *userlink.Options) error {
 	return nil
 }
 
-// Distribute makes the network that BringUp builds one over several hosts, of which
-// this job has its own host's part. remote is the rest; it is nil where another host's
-// job directs all of them.
+// Distribute extends the network of BringUp over several hosts; this job has
+// its own host's part. remote is the rest. It is nil if another host's job
+// directs all of them.
 func (s *Supervisor) Distribute(layout *Layout, remote Remote) { s.layout, s.remote = layout, remote }
 
-// RemoteCounted takes notice of a count of Remote.TakeCount.
+// RemoteCounted handles a count of Remote.TakeCount.
 func (s *Supervisor) RemoteCounted() error { return s.network.sumCounts() }

@@ -13,27 +13,27 @@ import (
 // KindRouter is the program of the router: RunRouter.
 const KindRouter = "router"
 
-// routerName is the router's among the processes. No node is called so.
+// routerName is the name of the router's process. No node has that name.
 const routerName = "router"
 
-// boardFile is the file of a router's board, where it has one.
+// boardFile is the file of a router's board, if it has one.
 const boardFile = "board"
 
 type routerSpec struct {
 	Plan *shaping.Plan `json:"plan"`
 	HTB  bool          `json:"htb,omitempty"` // keeps the rates
-	// Layout is given where the network goes over several hosts.
+	// Layout is set if the network goes over several hosts.
 	Layout *Layout `json:"layout,omitempty"`
 }
 
-// Change is what changes on links: another plan for the same nodes, or other rates of
-// some. A router that is sent an empty one tells its count so far.
+// Change is a change of links: another plan for the same nodes, or other rates
+// for some. An empty change asks a router for its count so far.
 type Change struct {
 	Plan  *shaping.Plan `json:"plan,omitempty"`
 	Paces []Pace        `json:"paces,omitempty"`
 }
 
-// to returns the plan that a change makes of another.
+// to returns the plan after a change of another plan.
 func (c Change) to(plan *shaping.Plan) *shaping.Plan {
 	if c.Plan != nil {
 		return c.Plan
@@ -46,7 +46,7 @@ func (c Change) to(plan *shaping.Plan) *shaping.Plan {
 	return &p
 }
 
-// Pace is what a node may send and receive at the moment.
+// Pace is a node's current sending and receiving rates.
 type Pace struct {
 	Node int          `json:"node"`
 	Up   shaping.Rate `json:"up"`

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Self is a child of the sandbox's init, as it sees itself.
+// Self is a child of the sandbox's init, in its own process.
 type Self struct {
 	Log *slog.Logger
 
@@ -24,8 +24,8 @@ type Self struct {
 	reports *json.Encoder
 }
 
-// RunChild is what the binary does as a child of the sandbox's init: the
-// program of its kind.
+// RunChild runs the binary as a child of the sandbox's init: the program of its
+// kind.
 func RunChild(programs map[string]func(*Self) error) error {
 	s := &Self{
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -52,7 +52,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 		return fmt.Errorf("there is no program of kind %q", s.spec.Kind)
 	}
 	for fd := specFD; fd < filesFD+len(s.spec.FileNames); fd++ {
-		unix.CloseOnExec(fd) // no program that the child starts holds on to them
+		unix.CloseOnExec(fd) // no program that the child starts keeps them open
 	}
 	if s.spec.Watched {
 		go watchUsage(s.spec.Name, func(u Usage) { s.report(Report{Usage: &u}) })
@@ -64,7 +64,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	return program(s)
 }
 
-// showName gives the process the name that top and ps -o comm show.
+// showName sets the process's name in top and ps -o comm.
 func showName(name string) {
 	_ = os.WriteFile("/proc/self/comm", []byte("testbed: "+name), 0) // longer ones are cut off
 }
@@ -78,7 +78,7 @@ func (s *Self) report(r Report) {
 	}
 }
 
-// Spec gives the spec of the kind's own type.
+// Spec decodes the spec of the kind's own type.
 func (s *Self) Spec(to any) error {
 	if err := json.Unmarshal(s.spec.Spec, to); err != nil {
 		return fmt.Errorf("reading the process's spec: %w", err)
@@ -86,14 +86,14 @@ func (s *Self) Spec(to any) error {
 	return nil
 }
 
-// Ready tells that the child does what it is for.
+// Ready reports that the child is working.
 func (s *Self) Ready() { s.report(Report{Ready: true}) }
 
-// Raise asks for priority over other programs for a thread of this process, which it could
-// not give itself. It may not come.
+// Raise asks for priority over other programs for a thread of this process,
+// which could not get it by itself. It may not be granted.
 func (s *Self) Raise(tid int) { s.report(Report{Raise: tid}) }
 
-// Tell tells data of the kind's own type, which is made to be JSON.
+// Tell sends data of the kind's own type, which must be encodable as JSON.
 func (s *Self) Tell(data any) {
 	raw, err := json.Marshal(data)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *Self) Tell(data any) {
 	s.report(Report{Data: raw})
 }
 
-// Commands reads what the child is told; it ends when there will be no more.
-// It must be called once.
+// Commands reads the child's commands. It ends when there are no more. It must
+// be called once.
 func (s *Self) Commands() *json.Decoder {
 	return json.NewDecoder(os.NewFile(commandsFD, "commands"))
 }

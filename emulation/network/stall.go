@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Each process reads the clock every stallTick. A gap that is longer by leastStall is a
-// stall: the process was stopped or frozen, or got no processor.
+// Each process reads the clock every stallTick. A gap that is longer by
+// leastStall is a stall: the process was stopped or frozen, or had no
+// processor.
 const (
 	stallTick  = 20 * time.Millisecond
 	leastStall = 20 * time.Millisecond
@@ -26,12 +27,12 @@ func watchStalls(tell func(time.Duration)) {
 	}
 }
 
-// silenceLooks is how often WatchSilence looks before silence is over. Whoever is watched
-// tells its usage oftener.
+// silenceLooks is the number of looks of WatchSilence within the time silence.
+// Watched processes report their usage more often.
 const silenceLooks = 12
 
-// WatchSilence ends the job when one of some watched children is silent for as long as
-// silence, for ever. What this process slept through does not count.
+// WatchSilence ends the job when a watched child is silent for the time
+// silence. It runs for ever. Time for which this process slept does not count.
 func (s *Supervisor) WatchSilence(children func() []*Child) {
 	go func() {
 		for range time.Tick(silence / silenceLooks) {
@@ -50,7 +51,7 @@ func (s *Supervisor) WatchSilence(children func() []*Child) {
 	}()
 }
 
-// WatchStalls has OnStall hear of those of init, too.
+// WatchStalls calls OnStall for init's stalls, too.
 func (s *Supervisor) WatchStalls() {
 	go watchStalls(func(stood time.Duration) {
 		s.Post(func() error {

@@ -20,33 +20,34 @@ import (
 	"testbed/record"
 )
 
-// StartupPatience bounds how long processes may take to come up; emulated
+// StartupPatience limits how long processes may take to start; emulated
 // machines are slow.
 const StartupPatience = 2 * time.Minute
 
-// Supervisor is the init of a sandbox at its job. All that it calls back, and
-// what it is given by Post, runs in the one goroutine of the job: in Await and
+// Supervisor is the init of a sandbox at its job. All its callbacks, and
+// functions of Post, run in the single goroutine of the job: in Await and
 // HandleUntil.
 type Supervisor struct {
 	Box *sandbox.Inside
 	Dir record.Dir // as in JobSpec
-	// OnUsage hears what watched children hold of the machine; it may be nil.
+	// OnUsage is called with watched children's usage of the machine; it may be
+	// nil.
 	OnUsage func(Usage)
 	// OnStall is called at the end of a watched child's stall; it may be nil.
 	OnStall func(process string, stood time.Duration)
 
-	telling  sync.Mutex // to use notes
+	telling  sync.Mutex // guards notes
 	notes    *json.Encoder
 	commands *json.Decoder
 	inbox    chan func() error
 	network  *Network // nil before BringUp
 	files    map[string]*os.File
-	layout   *Layout // nil where all is on this host
-	remote   Remote  // nil where nothing is on other hosts, or another host's job directs them
+	layout   *Layout // nil if everything is on this host
+	remote   Remote  // nil if nothing is on other hosts, or if another host's job directs them
 }
 
-// NewSupervisor returns a supervisor that takes commands from one place and
-// tells its notes to another. It can start processes when it has a Box.
+// NewSupervisor returns a supervisor that reads commands and writes notes. It
+// can start processes once it has a Box.
 func NewSupervisor(commands io.Reader, notes io.Writer) *Supervisor {
 	return &Supervisor{
 		inbox:    make(chan func() error, 1024),
@@ -54,9 +55,9 @@ func NewSupervisor(commands io.Reader, notes io.Writer) *Supervisor {
 	}
 }
 
-// RunInit is what the binary does as the init of a sandbox: the job of its
-// kind. It returns when that is over; the kernel then removes all that is left.
-// A job that failed has been told of, and is no error here.
+// RunInit runs the binary as the init of a sandbox: the job of its kind. It
+// returns when the job is over. The kernel then removes everything left. A
+// failed job has been reported, and is not an error here.
 func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) error {
 	// Links are made in the namespace of the thread that makes them.
 	runtime.LockOSThread()
@@ -92,7 +93,7 @@ func (s *Supervisor) work(jobs map[string]func(*Supervisor, json.RawMessage) err
 	s.Dir, s.files = job.Dir, map[string]*os.File{}
 	for k, name := range job.FileNames {
 		fd := firstFile + k
-		unix.CloseOnExec(fd) // no process holds on to them
+		unix.CloseOnExec(fd) // no process keeps them open
 		s.files[name] = os.NewFile(uintptr(fd), name)
 	}
 	return do(s, job.Spec)
@@ -116,8 +117,8 @@ func Failure(err error) Note {
 // Raise asks the user's process to give a thread in the sandbox priority over other programs.
 func (s *Supervisor) Raise(tid int) { s.Note(Note{Raise: tid}) }
 
-// Note tells the user's process. If nobody listens any more, the sandbox is
-// about to end.
+// Note sends a note to the user's process. If nobody listens any more, the
+// sandbox is about to end.
 func (s *Supervisor) Note(n Note) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
@@ -127,12 +128,12 @@ func (s *Supervisor) Note(n Note) {
 // File returns the inherited file of a name (JobSpec.Files), nil if there is none.
 func (s *Supervisor) File(name string) *os.File { return s.files[name] }
 
-// Tell tells what the job does, or has seen, in words.
+// Tell reports the job's activities or observations in words.
 func (s *Supervisor) Tell(format string, args ...any) {
 	s.Note(Note{Stage: fmt.Sprintf(format, args...)})
 }
 
-// Hand hands out data of the job's own type.
+// Hand sends data of the job's own type.
 func (s *Supervisor) Hand(data any) error {
 	raw, err := json.Marshal(data)
 	if err == nil {
@@ -142,13 +143,13 @@ func (s *Supervisor) Hand(data any) error {
 }
 
 // NextCommand waits for a command of the user's process. It fails when there
-// will be no more.
+// are no more.
 func (s *Supervisor) NextCommand(to any) error { return s.commands.Decode(to) }
 
-// Post has the job's goroutine call a function, whose error ends the job.
+// Post makes the job's goroutine call a function, whose error ends the job.
 func (s *Supervisor) Post(do func() error) { s.inbox <- do }
 
-// HandleUntil handles what comes in until done, or an error.
+// HandleUntil handles messages until done, or an error.
 func (s *Supervisor) HandleUntil(done func() bool) error {
 	for !done() {
 		if err := (<-s.inbox)(); err != nil {
@@ -158,7 +159,7 @@ func (s *Supervisor) HandleUntil(done func() bool) error {
 	return nil
 }
 
-// Await handles what comes in until done, an error, or the end of patience.
+// Await handles messages until done, an error, or the end of patience.
 func (s *Supervisor) Await(patience time.Duration, what string, done func() bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -175,7 +176,7 @@ func (s *Supervisor) Await(patience time.Duration, what string, done func() bool
 	return nil
 }
 
-// Log is where a process writes its log, for the reader of an error.
+// Log is the place of a process's log, for an error message.
 func (s *Supervisor) Log(name string) string {
 	if s.Dir == "" {
 		return "standard error"
@@ -183,7 +184,7 @@ func (s *Supervisor) Log(name string) string {
 	return s.Dir.Log(name)
 }
 
-// logs is where all processes do.
+// logs is the place of all processes' logs.
 func (s *Supervisor) logs() string {
 	if s.Dir == "" {
 		return "standard error"

@@ -9,9 +9,9 @@ import (
 	"testbed/internal/quota"
 )
 
-// WorkerEnv gives each worker a single thread to run Go code on where there are
-// no more CPUs than workers. With more, their schedulers take turns looking for
-// work that another process's thread is about to do: that took 40 % of the
+// WorkerEnv gives each worker a single thread for Go code if there are no more
+// CPUs than workers. With more threads, their schedulers take turns looking for
+// work that another process's thread is about to do. That took 40 % of the
 // processor time of four rings on two CPUs.
 func WorkerEnv(workers int) []string {
 	if workers >= quota.Read().Processors(runtime.NumCPU()) {
@@ -20,15 +20,16 @@ func WorkerEnv(workers int) []string {
 	return nil
 }
 
-// monitorSlack is how much later than asked for the monitor thread may wake, in
+// monitorSlack is the allowed lateness of the monitor thread's wake-ups, in
 // nanoseconds.
 const monitorSlack = 1_000_000
 
-// slowMonitor lets the monitor thread of this process's Go runtime sleep longer
-// where the process has a single thread for Go code. It wakes every 20 µs while
-// that thread works, and takes the processor from one whose system call lasts
-// as long, as sending a train of packets does: a tenth of the processor time of
-// four rings on two CPUs. It still interrupts what runs for more than 10 ms.
+// slowMonitor makes the monitor thread of this process's Go runtime sleep
+// longer if the process has a single thread for Go code. The monitor wakes
+// every 20 µs while that thread works. It takes the processor from a thread
+// whose system call lasts as long, such as sending a train of packets. That
+// cost a tenth of the processor time of four rings on two CPUs. It still
+// interrupts goroutines that run for more than 10 ms.
 func slowMonitor() error {
 	if runtime.GOMAXPROCS(0) > 1 {
 		return nil
@@ -44,9 +45,9 @@ func slowMonitor() error {
 	return nil
 }
 
-// monitorThread is the thread that the runtime starts before all others but the
-// first: the least number, unless they have wrapped around, when a wrong thread
-// has timers that are a little late.
+// monitorThread is the thread that the runtime starts before all others except
+// the first. It has the least number, unless numbers have wrapped around: then
+// a wrong thread has timers that are a little late.
 func monitorThread() (int, error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 // usagePeriod is the time between two looks at a process.
 const usagePeriod = 10 * time.Second
 
-// Usage is what a process holds.
+// Usage is a process's use of the machine.
 type Usage struct {
-	Seconds     float64 `json:"seconds"` // since the sandbox came up; whoever keeps it knows
+	Seconds     float64 `json:"seconds"` // since the start of the sandbox; filled in by the reader
 	Process     string  `json:"process"` // a node, the router, or init
 	Goroutines  int     `json:"goroutines"`
 	Descriptors int     `json:"descriptors"`
-	// HeapBytes were live at the last collection; ResidentBytes is the memory
-	// that the process has of the machine.
+	// HeapBytes were live at the last collection. ResidentBytes is the process's
+	// resident memory.
 	HeapBytes     uint64 `json:"heap_bytes"`
 	ResidentBytes uint64 `json:"resident_bytes"`
 }
 
-// readUsage looks at this process.
+// readUsage measures this process.
 func readUsage() (Usage, error) {
 	u := Usage{Goroutines: runtime.NumGoroutine()}
 	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
@@ -47,14 +47,14 @@ func readUsage() (Usage, error) {
 	if err != nil {
 		return u, fmt.Errorf("counting the process's descriptors: %w", err)
 	}
-	u.Descriptors = len(files) - 1 // one is of the directory itself
+	u.Descriptors = len(files) - 1 // one is the directory itself
 	return u, nil
 }
 
-// ProfilesEnv names the environment variable with the folder, if any, into which
-// each process of a run writes its profiles: those of the heap and of the
-// goroutines, after a collection, at every look at its usage. They tell what it
-// is that grows.
+// ProfilesEnv names the environment variable with the folder, if any, into
+// which each process of a run writes its profiles: those of the heap and of the
+// goroutines, after a collection, at every look at its usage. They show what
+// grows.
 const ProfilesEnv = "TESTBED_PROFILES"
 
 func init() {
@@ -63,7 +63,7 @@ func init() {
 	}
 }
 
-// WatchUsage has OnUsage hear what init holds, too.
+// WatchUsage calls OnUsage for init, too.
 func (s *Supervisor) WatchUsage() {
 	go watchUsage("init", func(u Usage) {
 		s.Post(func() error {
@@ -73,8 +73,8 @@ func (s *Supervisor) WatchUsage() {
 	})
 }
 
-// watchUsage tells what the process of this name holds, once in a while and for
-// ever.
+// watchUsage reports the usage of the process of this name, periodically and
+// for ever.
 func watchUsage(process string, tell func(Usage)) {
 	profiles := os.Getenv(ProfilesEnv)
 	looks := 0
@@ -86,13 +86,13 @@ func watchUsage(process string, tell func(Usage)) {
 				if err != nil {
 					break
 				}
-				_ = pprof.Lookup(kind).WriteTo(file, 0) // an aid, and no part of the record
+				_ = pprof.Lookup(kind).WriteTo(file, 0) // an aid, not part of the record
 				file.Close()
 			}
 		}
 		u, err := readUsage()
 		if err != nil {
-			return // no proc file system: nothing to tell
+			return // no proc file system: nothing to report
 		}
 		u.Process = process
 		tell(u)

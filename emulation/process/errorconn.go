@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errorConn is a UDP socket that tells which peers the network calls
-// unreachable: where the process has died, the kernel of its node answers with
-// an ICMP message. An unconnected socket hears of those only by its error
-// queue.
+// errorConn is a UDP socket that reports unreachable peers: if a process has
+// died, the kernel of its node answers with an ICMP message. An unconnected
+// socket gets these messages only through its error queue.
 type errorConn struct {
 	udp         *net.UDPConn
 	raw         syscall.RawConn
-	unreachable chan netip.AddrPort // what does not fit is dropped
+	unreachable chan netip.AddrPort // addresses without room are dropped
 }
 
 func newErrorConn(udp *net.UDPConn) (*errorConn, error) {
@@ -45,8 +44,8 @@ func (c *errorConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// WriteTo drops a packet on which an earlier one's error shows, as the network
-// may drop any.
+// WriteTo drops a packet if the error of an earlier one shows, as the network
+// may drop any packet.
 func (c *errorConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	n, err := c.udp.WriteTo(b, addr)
 	if c.reported(err) {
@@ -55,8 +54,8 @@ func (c *errorConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	return n, err
 }
 
-// reported says whether the error is about a packet sent before, and passes on
-// what the error queue holds.
+// reported reports whether the error is about an earlier packet, and passes on
+// the content of the error queue.
 func (c *errorConn) reported(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok || errno != unix.ECONNREFUSED && errno != unix.EHOSTUNREACH && errno != unix.ENETUNREACH && errno != unix.EPROTO && errno != unix.ENOPROTOOPT {
@@ -69,7 +68,7 @@ func (c *errorConn) reported(err error) bool {
 			if err != nil {
 				return
 			}
-			// The address is that to which the packet was sent.
+			// The address is the packet's destination.
 			if to, ok := from.(*unix.SockaddrInet4); ok && errno == unix.ECONNREFUSED {
 				select {
 				case c.unreachable <- netip.AddrPortFrom(netip.AddrFrom4(to.Addr), uint16(to.Port)):

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package process is what the process of a worker and that of the coordinator
-// do around the code of package node: they open the sockets and files, take
-// commands, and tell whoever started them what happens.
+// Package process has the processes of a worker and of the coordinator around
+// the code of package node. They open sockets and files, receive commands, and
+// report to the process that started them.
 package process
 
 import (
@@ -34,13 +34,13 @@ const (
 const (
 	// Journal is the coordinator's.
 	Journal = "journal"
-	// Memory is where a worker leaves checkpoints. Restore is the checkpoint
-	// that it begins from, and Residual that of its residual: without one it
-	// goes on without.
+	// Memory is where a worker writes checkpoints. Restore is the checkpoint that
+	// it begins from. Residual is the checkpoint of its residual, which may be
+	// missing.
 	Memory   = "memory"
 	Restore  = "checkpoint"
 	Residual = "residual"
-	// Qlog is the directory for qlog files. Without one there are none.
+	// Qlog is the directory for qlog files. Without it there are none.
 	Qlog = "qlog"
 )
 
@@ -55,21 +55,21 @@ const (
 	fetchPort   = 7002
 )
 
-// CoordinatorSpec says which coordinator a process is; see
+// CoordinatorSpec configures the process of a coordinator; see
 // node.CoordinatorConfig.
 type CoordinatorSpec struct {
 	node.CoordinatorSettings
 	Links       string
 	Addr        netip.Addr
 	Credentials identity.Credentials
-	Ways        ringorder.Ways // what rings are ordered by
+	Ways        ringorder.Ways // by which rings are ordered
 	Name        string         // of the run
 	Reported    int
 	Resume      *node.Resume
 	Forgets     bool
 }
 
-// WorkerSpec says which worker a process is; see node.WorkerConfig.
+// WorkerSpec configures the process of a worker; see node.WorkerConfig.
 type WorkerSpec struct {
 	node.WorkerSettings
 	Addr        netip.Addr
@@ -77,20 +77,20 @@ type WorkerSpec struct {
 	Credentials identity.Credentials
 	ShortPaths  bool
 	Name        string // of the run
-	// Trainer is how a program of the user's own is run beside the worker; nil: none
+	// Trainer describes how to run a user's own program for the worker; nil: none
 	// trains.
 	Trainer *Trainer
 }
 
-// Report is what a process tells. Ready and Error of the embedded report go
-// another way: see emulation.Child.
+// Report is a process's report. Ready and Error of the embedded report are sent
+// separately: see network.Report.
 type Report struct {
 	node.Report
-	// Saved says that a checkpoint lies in the worker's memory.
+	// Saved reports a checkpoint in the worker's memory.
 	Saved *state.Checkpoint `json:"saved,omitempty"`
 }
 
-// tell passes a node's report on.
+// tell passes on a node's report.
 func tell(self *network.Self) func(node.Report) {
 	return func(r node.Report) {
 		if r.Ready {
@@ -129,7 +129,7 @@ func RunCoordinator(self *network.Self) error {
 	})
 }
 
-// config opens what a coordinator needs.
+// config opens the files and sockets of a coordinator.
 func (s *CoordinatorSpec) config() (cfg node.CoordinatorConfig, err error) {
 	tlsConfig, err := s.Credentials.TLS()
 	if err != nil {
@@ -183,7 +183,7 @@ func RunWorker(self *network.Self) error {
 	})
 }
 
-// config opens what a worker needs.
+// config opens the files and sockets of a worker.
 func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
 	tlsConfig, err := s.Credentials.TLS()
 	if err != nil {
@@ -203,8 +203,8 @@ func (s *WorkerSpec) config() (cfg node.WorkerConfig, err error) {
 	return cfg, nil
 }
 
-// saver writes checkpoints to memory, one at a time: the next when saved says
-// that the one before has been taken.
+// saver writes checkpoints to memory, one at a time: the next one after saved
+// confirms that the one before has been taken.
 func saver(memory *os.File, saved chan struct{}, tell func(state.Checkpoint)) func(func(io.Writer) (state.Checkpoint, error)) error {
 	saved <- struct{}{}
 	return func(write func(io.Writer) (state.Checkpoint, error)) error {
@@ -223,7 +223,7 @@ func saver(memory *os.File, saved chan struct{}, tell func(state.Checkpoint)) fu
 	}
 }
 
-// saveIn writes a checkpoint to memory, instead of what was there.
+// saveIn writes a checkpoint to memory, replacing the content.
 func saveIn(memory *os.File, write func(io.Writer) (state.Checkpoint, error)) (state.Checkpoint, error) {
 	if err := memory.Truncate(0); err != nil {
 		return state.Checkpoint{}, err
@@ -236,7 +236,7 @@ func saveIn(memory *os.File, write func(io.Writer) (state.Checkpoint, error)) (s
 	return c, errors.Join(err, out.Flush())
 }
 
-// takeCommands passes the commands to a worker on, until there will be no more.
+// takeCommands passes on the commands to a worker, until there are no more.
 func takeCommands(self *network.Self, saved chan<- struct{}, to chan<- node.Command) {
 	commands := self.Commands()
 	for {

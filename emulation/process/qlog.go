@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// qlogBuffer is how much of a file may wait in memory, and qlogDelay for
-	// how long while there are events: what a killed node has not written.
+	// qlogBuffer is the most data of a file that may wait in memory, and qlogDelay
+	// the longest wait while there are events: a killed node loses this data.
 	qlogBuffer = 32 << 10
 	qlogDelay  = 100 * time.Millisecond
-	// QlogPatience bounds how long a node waits at its end for its connections,
-	// which it has closed, to have written their last events: the time that a
-	// busy machine may take to run what is ready to run.
+	// QlogPatience limits how long a node waits at its end for its closed
+	// connections to write their last events: the time in which a busy machine
+	// runs its runnable threads.
 	QlogPatience = 10 * time.Second
 )
 
 // withQlog runs a node that records its connections if it has a directory for
-// that. When it returns, every file is whole.
+// that. When it returns, every file is complete.
 func withQlog(self *network.Self, run func(node.Tracing) error) error {
 	dir := self.File(Qlog)
 	if dir == nil {
@@ -49,7 +49,7 @@ func withQlog(self *network.Self, run func(node.Tracing) error) error {
 }
 
 // OpenQlog makes the directory of a node's qlog files and opens it, so that the
-// node can be handed this one place and no other.
+// node can be given this one place and no other.
 func OpenQlog(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -57,8 +57,8 @@ func OpenQlog(dir string) (*os.File, error) {
 	return os.Open(dir)
 }
 
-// TrimQlog removes from the files in a node's directory a last record that was
-// cut off: the kernel ends a write in its midst where the process is killed.
+// TrimQlog removes incomplete last records from the files in a node's
+// directory: the kernel interrupts a write when the process is killed.
 func TrimQlog(dir string) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.sqlog"))
 	for _, name := range names {
@@ -99,12 +99,11 @@ type qlogs struct {
 
 	mu   sync.Mutex
 	open map[*qlogFile]bool
-	idle chan struct{} // given at the end; closed when no file is open
+	idle chan struct{} // set at the end; closed when no file is open
 }
 
 // tracer is a node.Tracing. Both ends of a connection name their files after
-// the same connection ID. A file that cannot be made is no reason to end the
-// run.
+// the same connection ID. A file that cannot be made does not end the run.
 func (q *qlogs) tracer(kind string) func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace {
 	return func(_ context.Context, isClient bool, id quic.ConnectionID) qlogwriter.Trace {
 		end := "server"
@@ -150,9 +149,9 @@ func (q *qlogs) closed(f *qlogFile) {
 	}
 }
 
-// close waits until all connections, which have been closed, are written, and
-// ends the files of those that are not with their last whole record: the
-// process may exit then.
+// close waits until all connections, which have been closed, are written. It
+// ends the files of the others with their last whole record: the process may
+// then exit.
 func (q *qlogs) close() {
 	q.mu.Lock()
 	q.idle = make(chan struct{})
@@ -185,12 +184,12 @@ type qlogFile struct {
 	mu      sync.Mutex
 	ended   bool
 	buf     []byte
-	whole   int // of buf are whole records
+	whole   int // number of bytes of buf in whole records
 	flushed time.Time
 }
 
-// Write takes a record in many small parts, the last of which is, or ends with,
-// the only line feed in it.
+// Write receives a record in many small parts. Only the last part has a line
+// feed, at its end.
 func (f *qlogFile) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +213,7 @@ func (f *qlogFile) flush() error {
 	return err
 }
 
-// end writes the whole records that are left. Nothing is written after it.
+// end writes the remaining whole records. Nothing is written after it.
 func (f *qlogFile) end() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 // program is RunStore.
 const KindStore = "store"
 
-// StoreSpec says which store a process is.
+// StoreSpec configures the process of a store.
 type StoreSpec struct {
 	Addr        netip.Addr
 	Credentials identity.Credentials
@@ -29,17 +29,18 @@ type StoreSpec struct {
 	Patience    time.Duration // as in node.WorkerSettings
 }
 
-// StoreCommand has the store get the outer state after OuterSteps outer steps, or a
-// newer one, from a worker. There is one answer to each, a StoreReport.
+// StoreCommand makes the store get the outer state after OuterSteps outer
+// steps, or a newer one, from a worker. Each command has one answer, a
+// StoreReport.
 type StoreCommand struct {
 	From       string
 	Addr       netip.Addr
 	OuterSteps int
 }
 
-// StoreReport says what the store has got: the state after OuterSteps outer steps,
-// checked against its Hash, and the Bytes that this took on the network; or the
-// Error for which it has got nothing.
+// StoreReport reports that the store has got the state after OuterSteps outer
+// steps, checked against its Hash, with Bytes on the network. If it has got
+// nothing, Error is the reason.
 type StoreReport struct {
 	OuterSteps int    `json:"outer_steps,omitempty"`
 	Hash       string `json:"hash,omitempty"`
@@ -79,7 +80,8 @@ func RunStore(self *network.Self) error {
 }
 
 func take(states *state.Endpoint, c StoreCommand) StoreReport {
-	// One that stalls ends by itself, and how long one takes that does not is the plan's.
+	// A stalled upload ends by itself. The plan determines how long other uploads
+	// take.
 	ctx := context.Background()
 	donor := state.Peer{Name: c.From, Addr: netip.AddrPortFrom(c.Addr, fetchPort)}
 	s, bytes, err := states.Fetch(ctx, []state.Peer{donor}, c.OuterSteps, false, false)

@@ -12,12 +12,13 @@ import (
 	"testbed/train/program"
 )
 
-// Trainer is what lies in a run's directory for a worker's process, and how the
-// program is run beside it: plain values, which travel to the process.
+// Trainer locates a program's files in a run's directory for a worker's
+// process, and describes how to run it: plain values, which are sent to the
+// process.
 type Trainer struct {
 	program.Config
 	Parameters int        // of the program's model
-	Folder     string     // of what was kept
+	Folder     string     // of the kept files
 	Run        record.Dir // the program's output goes to its logs
 }
 

@@ -20,10 +20,10 @@ import (
 const KindCapture = "capture"
 
 const (
-	// captureLinger is how long a capture goes on after the program's end, so
-	// that what is under way comes too.
+	// captureLinger is how long a capture goes on after the program's end, to
+	// include frames under way.
 	captureLinger = 50 * time.Millisecond
-	// captureRest is how long a capture sleeps after it has read what there was: it
+	// captureRest is how long a capture sleeps after it has read all frames: so it
 	// takes many frames at a time, and little from the nodes' processors.
 	captureRest = time.Millisecond
 )
@@ -33,14 +33,14 @@ type captureSpec struct {
 	Limit int64
 }
 
-// captured is how much a capture has seen.
+// captured counts a capture's frames.
 type captured struct {
 	Frames int
 	Beyond int // frames beyond the limit of the file
 	Missed int // frames that came too fast
 }
 
-// capture is one under way.
+// capture is a capture under way.
 type capture struct {
 	node  string
 	child *network.Child
@@ -64,7 +64,7 @@ func startCapture(s *network.Supervisor, links *network.Network, name string, sp
 	return c, s.Await(network.StartupPatience, "the capture of "+name, func() bool { return c.child.Ready || c.child.Ended })
 }
 
-// endCaptures has the captures write what is left, and tells what they saw.
+// endCaptures lets the captures write the rest, and reports their counts.
 func endCaptures(s *network.Supervisor, all []*capture) error {
 	for _, c := range all {
 		c.child.CloseCommands()
@@ -128,7 +128,7 @@ func RunCapture(self *network.Self) error {
 	return nil
 }
 
-// drain writes frames as they come, until it is ending and there is none.
+// drain writes frames as they come, until it is ending and none is left.
 func drain(ring *packetring.Ring, w *pcapWriter, ending func() bool) error {
 	wait := []unix.PollFd{{Fd: int32(ring.FD()), Events: unix.POLLIN}}
 	for {

@@ -28,7 +28,7 @@ type pcapWriter struct {
 	out     *bufio.Writer
 	left    int64
 	frames  int
-	beyond  int // frames that found no room below the limit
+	beyond  int // frames beyond the limit
 	problem error
 }
 
@@ -45,14 +45,14 @@ func newPcapWriter(out io.Writer, limit int64) *pcapWriter {
 	return w
 }
 
-// write adds a frame of the given length on the wire. A failure is told by
-// flush.
+// write adds a frame of the given length on the wire. flush returns failures.
 func (w *pcapWriter) write(at time.Time, frame []byte, length int) {
 	if w.problem != nil {
 		return
 	}
 	size := int64(pcapRecordSize + len(frame))
-	// One frame beyond the limit ends the file: with holes it would lie.
+	// The first frame beyond the limit ends the file: a file with gaps would
+	// mislead.
 	if w.beyond > 0 || size > w.left {
 		w.beyond++
 		return

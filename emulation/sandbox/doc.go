@@ -1,5 +1,5 @@
-// Package sandbox runs a program and everything it starts in Linux
-// namespaces of their own, so that nothing can be left behind.
+// Package sandbox runs a program and all its descendants in Linux namespaces of
+// their own, so that nothing can be left behind.
 //
 //	outer process                    sandbox (new PID, network, mount, UTS, IPC
 //	┌───────────┐  lifeline (fd 3)   namespaces; a user namespace if not root)
@@ -11,8 +11,8 @@
 //
 // The kernel kills every process of a PID namespace when its PID 1 dies, and
 // frees the network namespaces, links and mounts that only those processes
-// held. So the one thing to make sure of is that PID 1 dies with the outer
-// process, and two independent means do: a parent-death signal, and a
+// held. So only one thing has to be ensured: that PID 1 dies with the outer
+// process. Two independent means ensure it: a parent-death signal, and a
 // connection whose end PID 1 sees. No clean-up code has to run.
 //
 // Both sides are the same binary: Start re-executes /proc/self/exe with
@@ -20,6 +20,6 @@
 // those arguments.
 //
 // A sandbox keeps a run apart from its machine. It is no defence against
-// hostile programs: files are shared with the outside, but for /proc and
-// /run/netns.
+// hostile programs: except for /proc and /run/netns, files are shared with the
+// outside.
 package sandbox

@@ -15,22 +15,22 @@ import (
 	"testbed/internal/thread"
 )
 
-// NetNSDir holds the names of network namespaces, where ip netns looks.
+// NetNSDir holds the names of network namespaces, for ip netns.
 const NetNSDir = "/run/netns"
 
 const (
 	selfNetNS = "/proc/thread-self/ns/net"
 
-	// lifelineLost is init's exit status when the outer process has gone.
-	// Nobody is left to read it.
+	// lifelineLost is init's exit status when the outer process has gone. No
+	// process is left to read it.
 	lifelineLost = 1
 )
 
-// Inside is the sandbox as its PID 1 sees it.
+// Inside is the sandbox in its PID 1.
 //
-// It owns the waiting for children: PID 1 must reap orphans, and cannot do so
-// without also reaping the children that other code waits for. So inside a
-// sandbox processes are started with Inside.Start, not with os/exec.
+// It waits for all children: PID 1 must reap orphans, and cannot do so without
+// also reaping the children that other code waits for. So inside a sandbox,
+// processes must be started with Inside.Start, not with os/exec.
 type Inside struct {
 	lifeline *os.File
 	home     *surroundings // init's own namespaces
@@ -39,15 +39,15 @@ type Inside struct {
 
 	mu       sync.Mutex // held while a child is started, reaped or signalled
 	children map[int]*Process
-	oomKills uint64                   // as of the last child that ended
+	oomKills uint64                   // at the end of the last child
 	machines map[uint64]*surroundings // by the inode of the network namespace
 }
 
 // Init makes this process the init of its sandbox. The program calls it first
-// thing when Start has re-executed it. Init makes all mounts private, mounts
-// a fresh /proc and an empty /run/netns (the rest of /run stays visible), and
+// thing when Start has re-executed it. Init makes all mounts private, mounts a
+// fresh /proc and an empty /run/netns (the rest of /run stays visible), and
 // from then on ends the process when the outer one has ended, and reaps
-// orphans. All network devices, the loopback included, are still down.
+// orphans. All network devices, including the loopback, are still down.
 //
 // The outer Start returns when Init does, with Init's error if there is one:
 // the caller need only exit then.
@@ -100,8 +100,8 @@ func (in *Inside) report(err error) error {
 	return nil
 }
 
-// setUp mounts what a sandbox has of its own and starts the goroutines that
-// live as long as it does.
+// setUp makes the sandbox's own mounts and starts the goroutines that live as
+// long as the sandbox.
 func (in *Inside) setUp() error {
 	var err error
 	if err = mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
@@ -132,8 +132,8 @@ func (in *Inside) setUp() error {
 }
 
 // coverRun gives the sandbox a /run/netns of its own. An ordinary user cannot
-// create that directory, so a tmpfs covers all of /run and what was there is
-// bound back: a run directory, or even the programs of the system, may lie
+// create that directory, so a tmpfs covers all of /run, and its former content
+// is bound back: a run directory, or even the programs of the system, may be
 // below /run.
 func coverRun() error {
 	old, err := os.Open("/run")
@@ -158,8 +158,8 @@ func coverRun() error {
 		source := fmt.Sprintf("/proc/self/fd/%d/%s", old.Fd(), e.Name())
 		target := filepath.Join("/run", e.Name())
 		if err := bindBack(source, target, e.Type()); err != nil {
-			// What cannot be bound, as a mount marked unbindable, or has
-			// gone meanwhile, is not seen in the sandbox.
+			// Entries that cannot be bound, such as mounts marked unbindable, or that
+			// have gone meanwhile, are not visible in the sandbox.
 			_ = os.Remove(target)
 		}
 	}
@@ -210,7 +210,7 @@ func (in *Inside) BindNetNS(name string, fd int) error {
 		return fmt.Errorf("bind network namespace %s: %w", name, err)
 	}
 	if err := mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND); err != nil {
-		_ = os.Remove(target) // the mount's error is the one to tell
+		_ = os.Remove(target) // the mount's error is the one to report
 		return fmt.Errorf("bind network namespace %s: %w", name, err)
 	}
 	return nil
@@ -241,7 +241,7 @@ func mount(source, target, fstype string, flags uintptr) error {
 // checkArg is the argument that makes a re-executed binary serve Check.
 const checkArg = "sandbox-check"
 
-// Check must work in any binary, also in one that knows nothing of it, so its
+// Check must work in any binary, even in one that does not call it, so its
 // inner half runs here, before main.
 func init() {
 	if os.Getpid() != 1 || len(os.Args) != 2 || os.Args[0] != argv0 || os.Args[1] != checkArg {

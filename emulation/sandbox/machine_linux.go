@@ -14,13 +14,13 @@ import (
 )
 
 // MachineDir has a directory for each machine (Furnish) with links to its
-// namespaces. It lies in the sandbox's private /run.
+// namespaces. It is in the sandbox's private /run.
 const MachineDir = "/run/testbed-nodes"
 
 // A Host is a name and an address for the file /etc/hosts of machines.
 type Host struct{ Name, Addr string }
 
-// Files that machines have of their own, in MachineDir. No node is called so.
+// Files of machines, in MachineDir. No node has these names.
 const (
 	hostsFile  = ".hosts"
 	hubHosts   = ".hosts-hub"
@@ -33,10 +33,10 @@ const (
 type surroundings struct {
 	name string
 	own  []namespace // the last is the mount namespace
-	root *os.File    // the root directory: in a chroot it is not that of the mounts
+	root *os.File    // the root directory, which in a chroot differs from the mounts'
 }
 
-// A namespace is one that is held open, so that it does not end.
+// A namespace is a namespace that is held open, so that it does not end.
 type namespace struct {
 	kind string // as in /proc/PID/ns
 	flag int
@@ -44,11 +44,12 @@ type namespace struct {
 }
 
 // machineKinds are the namespaces of a machine. The mount namespace is entered
-// last: after it, paths mean something else.
+// last, because it changes the meaning of paths.
 var machineKinds = []namespace{{kind: "net", flag: unix.CLONE_NEWNET}, {kind: "uts", flag: unix.CLONE_NEWUTS}, {kind: "ipc", flag: unix.CLONE_NEWIPC}, {kind: "mnt", flag: unix.CLONE_NEWNS}}
 
-// WriteHosts says which names machines know. It comes before the first Furnish.
-// The hub, which is where init is, knows them too, beside those that it knew.
+// WriteHosts sets the names that machines know. It must be called before the
+// first Furnish. The hub, where init is, knows them too, in addition to its
+// own.
 func (in *Inside) WriteHosts(hosts []Host) error {
 	wrap := func(err error) error { return fmt.Errorf("naming the nodes: %w", err) }
 	if err := os.MkdirAll(MachineDir, 0o755); err != nil {
@@ -79,8 +80,8 @@ func (in *Inside) WriteHosts(hosts []Host) error {
 	return nil
 }
 
-// onlyFiles is an nsswitch.conf that looks names of hosts up in /etc/hosts
-// alone: no server is reached from a node, and a resolver of the machine would
+// onlyFiles is an nsswitch.conf that looks up host names in /etc/hosts alone:
+// no server is reachable from a node, and a resolver of the machine would
 // answer for the machine.
 func onlyFiles(text string) string {
 	var lines []string
@@ -92,20 +93,20 @@ func onlyFiles(text string) string {
 	return strings.Join(append(lines, "hosts: files\n"), "")
 }
 
-// cover binds a file of MachineDir over one of the machine's, if that is there.
+// cover binds a file of MachineDir over one of the machine's, if that exists.
 func cover(name, target string) error {
 	if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing can be bound there, and whoever made this system has no use for it
+		return nil // nothing can be bound there, so this system does not use it
 	}
 	return mount(filepath.Join(MachineDir, name), target, "", unix.MS_BIND)
 }
 
-// Furnish makes the network namespace open at descriptor fd a machine: what
-// starts in it from then on, by Start or after EnterMachine, has a host name of
-// its own, System V and POSIX shared memory that it shares with nothing outside
-// of it, and finds its own interfaces in /sys and the names of WriteHosts in
-// /etc/hosts. The descriptor remains the caller's. Machines know the names in
-// /run/netns that were bound before.
+// Furnish turns the network namespace open at descriptor fd into a machine.
+// Processes that start in it from then on, by Start or after EnterMachine, have
+// a host name of their own, and System V and POSIX shared memory that they
+// share with nothing outside. They find their own interfaces in /sys and the
+// names of WriteHosts in /etc/hosts. The descriptor remains the caller's.
+// Machines know the names in /run/netns that were bound before.
 func (in *Inside) Furnish(name string, fd int) error {
 	m := &surroundings{name: name}
 	var err error
@@ -122,8 +123,8 @@ func (in *Inside) Furnish(name string, fd int) error {
 		return fmt.Errorf("making node %s a machine: %w", name, err)
 	}
 	for _, ns := range append(m.own, namespace{kind: rootLink, file: m.root}) {
-		// Through init's descriptors: a bound file would not be seen from the mount
-		// namespaces of other machines.
+		// Through init's descriptors: a bound file would not be visible from the
+		// mount namespaces of other machines.
 		if err := os.Symlink(fmt.Sprintf("/proc/1/fd/%d", ns.file.Fd()), filepath.Join(dir, ns.kind)); err != nil {
 			return fmt.Errorf("making node %s a machine: %w", name, err)
 		}
@@ -143,7 +144,7 @@ func inode(fd int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// furnish moves the thread into what becomes the machine.
+// furnish moves the thread into the new machine.
 func (m *surroundings) furnish(netNS int) error {
 	if err := unix.Setns(netNS, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter network namespace: %w", err)
@@ -160,8 +161,7 @@ func (m *surroundings) furnish(netNS int) error {
 	if err := coverShm(); err != nil {
 		return err
 	}
-	// Where a queue of messages lies is for looking at it alone: without this one
-	// they work all the same.
+	// This mount only serves to look at queues of messages: they work without it.
 	_ = mount("mqueue", "/dev/mqueue", "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC)
 	if err := coverNames(m.name); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (m *surroundings) furnish(netNS int) error {
 	return m.open()
 }
 
-// open holds the namespaces that the thread is in.
+// open opens the namespaces of the thread.
 func (m *surroundings) open() error {
 	for _, ns := range machineKinds {
 		file, err := os.Open("/proc/thread-self/ns/" + ns.kind)
@@ -184,15 +184,15 @@ func (m *surroundings) open() error {
 	return err
 }
 
-// coverSys shows the interfaces of the thread's network namespace in /sys, where
-// programs look for them, with all that is mounted below it.
+// coverSys shows the interfaces of the thread's network namespace in /sys,
+// where programs look for them, with all mounts below it.
 func coverSys() error {
 	const sys, cgroups = "/sys", "/sys/fs/cgroup"
 	old, err := os.Open(cgroups)
 	if err == nil {
 		defer old.Close()
 	}
-	// A machine that masks parts of /sys forbids a fresh one to ordinary users; then
+	// A machine that masks parts of /sys forbids ordinary users a new mount; then
 	// the old one stays.
 	if mount("sysfs", sys, "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY) != nil || old == nil {
 		return nil
@@ -200,8 +200,8 @@ func coverSys() error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", old.Fd()), cgroups, "", unix.MS_BIND|unix.MS_REC)
 }
 
-// coverShm makes /dev/shm the machine's own. Directories in it stay, as those
-// elsewhere do: a run's may be there. Shared memory lies in files.
+// coverShm gives the machine its own /dev/shm. Directories in it stay, like
+// those elsewhere: a run's may be there. Shared memory is in files.
 func coverShm() error {
 	const shm = "/dev/shm"
 	old, err := os.Open(shm)
@@ -231,7 +231,7 @@ func coverShm() error {
 	return nil
 }
 
-// coverNames makes names mean what they mean in a network of machines.
+// coverNames gives names their meaning in a network of machines.
 func coverNames(name string) error {
 	if _, err := os.Stat(filepath.Join(MachineDir, hostsFile)); err != nil {
 		return nil // there was no WriteHosts
@@ -244,8 +244,8 @@ func coverNames(name string) error {
 			return err
 		}
 	}
-	// The C library asks this server first, where there is one, and it answers for
-	// the machine.
+	// The C library asks this server first, if it exists, and it answers for the
+	// machine.
 	if _, err := os.Stat("/run/nscd"); err == nil {
 		if err := mount("tmpfs", "/run/nscd", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV); err != nil {
 			return err
@@ -254,8 +254,9 @@ func coverNames(name string) error {
 	return coverBootID(name)
 }
 
-// coverBootID gives the machine an identity of its own. Libraries (UCX, NCCL) take
-// processes with the same one for neighbours, which need no network to meet.
+// coverBootID gives the machine an identity of its own. Libraries (UCX, NCCL)
+// take processes with the same identity for neighbours that need no network
+// between them.
 func coverBootID(name string) error {
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
@@ -269,8 +270,8 @@ func coverBootID(name string) error {
 	return cover(own, bootID)
 }
 
-// enter moves the thread, whose file system attributes must be its own, into the
-// machine. It keeps the working directory where the machine has it.
+// enter moves the thread, whose file system attributes must be its own, into
+// the machine. It keeps the working directory if the machine has it.
 func (m *surroundings) enter(dir string) error {
 	for _, ns := range m.own {
 		if err := unix.Setns(int(ns.file.Fd()), ns.flag); err != nil {
@@ -287,23 +288,23 @@ func (m *surroundings) enter(dir string) error {
 	return nil
 }
 
-// changeDir goes to a directory, or to the root where there is no such.
+// changeDir changes to a directory, or to the root if it does not exist.
 func changeDir(dir string) {
 	if unix.Chdir(dir) != nil {
 		_ = unix.Chdir("/")
 	}
 }
 
-// HasMachine says whether there is a machine of that name in this sandbox. It may be
-// called in any process of it.
+// HasMachine reports whether there is a machine of that name in this sandbox.
+// It may be called in any process of it.
 func HasMachine(name string) bool {
 	_, err := os.Lstat(filepath.Join(MachineDir, name))
 	return err == nil
 }
 
-// EnterMachine moves the calling thread into a machine of the sandbox. The caller
-// has locked the thread and never unlocks it. It works in any process of the sandbox,
-// also of another machine.
+// EnterMachine moves the calling thread into a machine of the sandbox. The
+// caller has locked the thread and never unlocks it. It works in any process of
+// the sandbox, even of another machine.
 func EnterMachine(name string) error {
 	m := surroundings{name: name}
 	for _, ns := range machineKinds {
@@ -330,7 +331,8 @@ func EnterMachine(name string) error {
 	return m.enter(dir)
 }
 
-// hostVariable is where shells keep the host's name; it is corrected where it is set.
+// hostVariable is where shells keep the host's name; it is corrected if it is
+// set.
 const hostVariable = "HOSTNAME"
 
 // MachineEnv is an environment in a machine.

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// OOMKills is how many processes of this machine, and of all cgroups, the kernel has
-// killed so far because memory ran out (vmstat's oom_kill), 0 where it does not say.
+// OOMKills is the number of processes of this machine, in all cgroups, that the
+// kernel has killed so far because memory ran out (vmstat's oom_kill), 0 if it
+// does not report that.
 func OOMKills() uint64 {
 	text, err := os.ReadFile("/proc/vmstat")
 	if err != nil {
@@ -26,5 +27,6 @@ func oomKills(vmstat string) uint64 {
 	return 0
 }
 
-// OutOfMemory is said of what was killed while the kernel killed for lack of memory.
+// OutOfMemory is the message about killed processes while the kernel killed for
+// lack of memory.
 const OutOfMemory = "the kernel ran out of memory meanwhile and killed processes for it (oom_kill); give the machine or the cgroup more, or play fewer workers or parameters"

@@ -12,16 +12,16 @@ import (
 
 // A Command is a process to start inside a sandbox.
 type Command struct {
-	Name  string     // for errors and, of this binary, for ps
+	Name  string     // for errors and, for this binary, for ps
 	Path  string     // the program; empty means this binary
-	NetNS int        // descriptor of its network namespace, with the machine that Furnish made of it; -1 means init's own
+	NetNS int        // descriptor of its network namespace, with Furnish's machine, if any; -1 means init's own
 	Args  []string   // without argv[0]
-	Env   []string   // added to init's environment; wins over it
+	Env   []string   // added to init's environment; takes precedence
 	Files []*os.File // inherited, as descriptors 3, 4, …
 
 	Stdin, Stdout, Stderr *os.File // nil means /dev/null
-	// Terminal makes Stdin, which must be a terminal that no session has, the
-	// one that controls the process.
+	// Terminal makes Stdin, which must be a terminal without a session, the
+	// process's controlling terminal.
 	Terminal bool
 }
 
@@ -38,7 +38,8 @@ type Process struct {
 type Status struct {
 	Code   int            // exit code, -1 if a signal ended it
 	Signal syscall.Signal // the signal that ended it, or 0
-	// Memory says that the kernel killed processes for lack of memory meanwhile.
+	// Memory reports that the kernel killed processes for lack of memory
+	// meanwhile.
 	Memory bool
 }
 
@@ -65,9 +66,9 @@ type startResult struct {
 	err     error
 }
 
-// Start starts a process in its network namespace, in a session of its own.
-// The namespace's descriptor and the files remain the caller's, and may be
-// closed when Start has returned.
+// Start starts a process in its network namespace, in a session of its own. The
+// namespace's descriptor and the files remain the caller's, and may be closed
+// after Start has returned.
 func (in *Inside) Start(c Command) (*Process, error) {
 	result := make(chan startResult)
 	in.starts <- startRequest{c, result}
@@ -83,8 +84,8 @@ func (in *Inside) Start(c Command) (*Process, error) {
 // parent-death signal fires at the end of that thread.
 func (in *Inside) spawn() {
 	runtime.LockOSThread()
-	// The thread goes to other mount namespaces and back: its root and working
-	// directory must be its own. This fails on no kernel that has namespaces.
+	// The thread changes between mount namespaces: its root and working directory
+	// must be its own. This fails on no kernel that has namespaces.
 	_ = unix.Unshare(unix.CLONE_FS)
 	for r := range in.starts {
 		p, err := in.start(r.command)
@@ -98,7 +99,7 @@ func (in *Inside) start(c Command) (*Process, error) {
 		return nil, err
 	}
 	defer null.Close()
-	path, argv := selfExe, []string{"testbed: " + c.Name} // what ps shows of it
+	path, argv := selfExe, []string{"testbed: " + c.Name} // shown by ps
 	if c.Path != "" {
 		path, argv = c.Path, []string{c.Path}
 	}
@@ -130,8 +131,8 @@ func (in *Inside) start(c Command) (*Process, error) {
 	if err == nil {
 		err = in.fork(p, path, argv, attr)
 	}
-	// The thread must not keep the node's namespaces alive. Should this fail,
-	// the next start still enters its own namespaces first.
+	// The thread must not keep the node's namespaces alive. If this fails, the
+	// next start still enters its own namespaces first.
 	_ = in.enterOwn()
 	if err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (in *Inside) start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// machineOf returns the machine that a network namespace belongs to, nil if it is none.
+// machineOf returns the machine of a network namespace, nil if it has none.
 func (in *Inside) machineOf(netNS int) (*surroundings, error) {
 	if netNS < 0 {
 		return nil, nil
@@ -156,9 +157,8 @@ func (in *Inside) machineOf(netNS int) (*surroundings, error) {
 // enterOwn moves the thread to init's own namespaces.
 func (in *Inside) enterOwn() error { return in.home.enter(in.dir) }
 
-// fork starts and registers a child under the lock, so that the reaper finds
-// even a child that ends at once, and leaves to ForkExec the child whose exec
-// fails.
+// fork starts and registers a child under the lock. So the reaper finds even a
+// child that ends at once, and leaves a child whose exec fails to ForkExec.
 func (in *Inside) fork(p *Process, path string, argv []string, attr *syscall.ProcAttr) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -183,8 +183,8 @@ func descriptors(files []*os.File) []uintptr {
 	return fds
 }
 
-// reap waits for every child that ends, and for every orphan that becomes a
-// child of init. A signal may stand for several children.
+// reap waits for every child that ends, including orphans that become children
+// of init. A signal may stand for several children.
 func (in *Inside) reap(childEnded <-chan os.Signal) {
 	for range childEnded {
 		for in.reapOne() {
@@ -229,8 +229,8 @@ func (p *Process) Pid() int { return p.pid }
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits until the process has ended and returns how. It may be called
-// more than once, and from several goroutines.
+// Wait waits until the process has ended and returns its status. It may be
+// called more than once, and from several goroutines.
 func (p *Process) Wait() Status {
 	<-p.done
 	return p.status
@@ -246,23 +246,23 @@ func (p *Process) Kill() {
 // process has ended.
 func (p *Process) Signal(sig os.Signal) error { return p.signal(p.pid, sig) }
 
-// SignalGroup sends a signal to the process and to what it has started, but
-// for what has moved to another process group. It returns os.ErrProcessDone if
-// the process has ended.
+// SignalGroup sends a signal to the process and its descendants, except those
+// that have moved to another process group. It returns os.ErrProcessDone if the
+// process has ended.
 func (p *Process) SignalGroup(sig os.Signal) error { return p.signal(-p.pid, sig) }
 
-// KillGroup ends what a process that has ended has started, but for what has moved
-// to another process group. It is for right after Wait: no other group has the
-// number so soon.
-func (p *Process) KillGroup() { _ = unix.Kill(-p.pid, unix.SIGKILL) } // there may be nothing
+// KillGroup ends the descendants of an ended process, except those that have
+// moved to another process group. It must be called right after Wait: no other
+// group gets the number so soon.
+func (p *Process) KillGroup() { _ = unix.Kill(-p.pid, unix.SIGKILL) } // there may be none
 
 func (p *Process) signal(target int, sig os.Signal) error {
 	s, ok := sig.(syscall.Signal)
 	if !ok {
 		return fmt.Errorf("signal %s: unsupported signal %v", p.name, sig)
 	}
-	// Only the reaper frees a process id, and it needs this lock: the id
-	// cannot pass to another process meanwhile.
+	// Only the reaper frees a process id, and it needs this lock: the id cannot go
+	// to another process meanwhile.
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
 	if p.in.children[p.pid] != p {
@@ -274,8 +274,9 @@ func (p *Process) signal(target int, sig os.Signal) error {
 	return nil
 }
 
-// mergeEnv returns this process's environment with extra over it. Without
-// the merging, programs would disagree about which of two entries counts.
+// mergeEnv returns this process's environment with extra taking precedence.
+// Without the merging, programs would disagree about which of two entries
+// counts.
 func mergeEnv(extra []string) []string {
 	return (&exec.Cmd{Env: append(os.Environ(), extra...)}).Environ()
 }

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	selfExe    = "/proc/self/exe"   // works even when the file has been deleted, as after go run
-	argv0      = "testbed: sandbox" // what ps shows of init
+	selfExe    = "/proc/self/exe"   // works even if the file has been deleted, as after go run
+	argv0      = "testbed: sandbox" // shown by ps for init
 	lifelineFD = 3
 
-	// FirstFile is the descriptor that the first of Config.Files has inside.
+	// FirstFile is the descriptor of the first of Config.Files inside.
 	FirstFile = lifelineFD + 1
 
 	readyTimeout   = 60 * time.Second // set-up takes milliseconds; emulated machines are slower
 	reportMaxBytes = 64 << 10
 )
 
-// Config says what to run as PID 1 of a sandbox.
+// Config is the configuration of a sandbox and its PID 1.
 type Config struct {
 	Args  []string   // arguments for the re-executed binary, without argv[0]
 	Files []*os.File // inherited, as descriptors FirstFile, FirstFile+1, …
@@ -39,16 +39,16 @@ type Sandbox struct {
 	process  *os.Process
 	lifeline *os.File
 
-	reported chan struct{} // closed when Start needs the lifeline no more
+	reported chan struct{} // closed when Start no longer needs the lifeline
 	done     chan struct{} // closed when init has been reaped
 	state    *os.ProcessState
 	err      error
 }
 
-// Start re-executes this binary as PID 1 of a new sandbox and returns once
-// Init has finished there. The sandbox ends with this process, however this
-// process ends. It has a session of its own: a terminal's Ctrl-C does not
-// reach it.
+// Start re-executes this binary as PID 1 of a new sandbox and returns once Init
+// has finished there. The sandbox ends with this process, in whatever way this
+// process ends. It has a session of its own: a terminal's Ctrl-C does not reach
+// it.
 //
 // If Init fails, the error has Init's text. If the machine forbids sandboxes,
 // the error is an *errs.UnsupportedError.
@@ -85,7 +85,7 @@ func Start(cfg Config) (*Sandbox, error) {
 		ours.Close()
 		return nil, startError(err, userNS)
 	}
-	theirs.Close() // or a dead init would go unnoticed
+	theirs.Close() // otherwise a dead init would go unnoticed
 	r, err := readReport(ours)
 	close(s.reported)
 	if err == nil && r.Error == "" {
@@ -105,9 +105,9 @@ func Start(cfg Config) (*Sandbox, error) {
 	}
 }
 
-// newLifeline returns the two ends of the connection by which init notices
-// the death of its parent, and on which it reports once how its set-up went.
-// A socket pair rather than a pipe, because it is needed in both directions.
+// newLifeline returns the two ends of the connection by which init notices the
+// death of its parent, and on which it reports the result of its set-up once.
+// It is a socket pair rather than a pipe, because both directions are needed.
 func newLifeline() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -149,14 +149,14 @@ func (s *Sandbox) keep(argv []string, attr *os.ProcAttr, started chan<- error) {
 		return
 	}
 	s.state, s.err = process.Wait()
-	<-s.reported // a report from an init that has ended already still counts
+	<-s.reported // a report from an init that has already ended still counts
 	s.lifeline.Close()
 	close(s.done)
 }
 
-// Wait waits until init has ended and returns how. By then no process of the
-// sandbox is left. It may be called more than once, and from several
-// goroutines. A non-zero exit status is no error.
+// Wait waits until init has ended and returns its state. By then no process of
+// the sandbox is left. It may be called more than once, and from several
+// goroutines. A non-zero exit status is not an error.
 func (s *Sandbox) Wait() (*os.ProcessState, error) {
 	<-s.done
 	if s.err != nil {
@@ -165,18 +165,18 @@ func (s *Sandbox) Wait() (*os.ProcessState, error) {
 	return s.state, nil
 }
 
-// Kill ends the sandbox and all that runs in it at once. It does not wait.
-// Killing a sandbox that has ended does nothing.
+// Kill ends the sandbox and everything in it at once. It does not wait. Killing
+// a sandbox that has ended does nothing.
 func (s *Sandbox) Kill() {
 	// The only error left to a parent is that the process has ended.
 	_ = s.process.Kill()
 }
 
-// A report is what init says once about its set-up: one line of JSON.
+// A report is init's single report about its set-up: one line of JSON.
 type report struct {
 	Error  string        `json:"error,omitempty"` // empty: ready
 	Errno  syscall.Errno `json:"errno,omitempty"`
-	Target string        `json:"target,omitempty"` // where a mount was refused
+	Target string        `json:"target,omitempty"` // if a mount was refused
 }
 
 func newReport(err error) report {
@@ -201,7 +201,7 @@ func (r report) send(w io.Writer) error {
 }
 
 // readReport reads one report from a file that obeys deadlines. It reads no
-// further than the report's line, which is all that init ever sends.
+// further than the report's line, which is init's only line.
 func readReport(f *os.File) (report, error) {
 	if err := f.SetReadDeadline(time.Now().Add(readyTimeout)); err != nil {
 		return report{}, err

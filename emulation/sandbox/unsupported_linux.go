@@ -14,7 +14,7 @@ import (
 )
 
 // Check reports whether a sandbox can be started on this machine, by starting
-// one. A machine that forbids it gives an *errs.UnsupportedError.
+// one. If the machine forbids it, the error is an *errs.UnsupportedError.
 func Check() error {
 	s, err := Start(Config{Args: []string{checkArg}})
 	if err != nil {
@@ -36,14 +36,14 @@ func privileged() bool {
 	return os.Geteuid() == 0 && data[0].Effective&needed == needed
 }
 
-// A machine is what there is to know about why namespaces may be forbidden.
+// A machine has the facts about why namespaces may be forbidden.
 type machine struct {
 	userNS    bool // the sandbox needs a user namespace
-	nested    bool // this process is in a user namespace already
+	nested    bool // this process is already in a user namespace
 	container bool
-	pod       bool              // the container is one of Kubernetes
-	sysctls   map[string]string // those that exist
-	exhausted string            // the one of limitSysctls that forbids one more namespace
+	pod       bool              // the container belongs to Kubernetes
+	sysctls   map[string]string // existing ones
+	exhausted string            // member of limitSysctls that forbids one more namespace
 }
 
 const (
@@ -51,25 +51,26 @@ const (
 	cloneSysctl    = "kernel.unprivileged_userns_clone"
 )
 
-// Each new namespace counts against one of these, in the machine's and in
-// every enclosing user namespace.
+// Each new namespace counts against one of these, in the machine's and in every
+// enclosing user namespace.
 var limitSysctls = []string{
 	"user.max_user_namespaces", "user.max_pid_namespaces", "user.max_net_namespaces",
 	"user.max_mnt_namespaces", "user.max_uts_namespaces", "user.max_ipc_namespaces",
 }
 
-// limited are the kinds that they limit; each is made with a user namespace, if
-// the sandbox needs one.
+// limited are the limited kinds of namespaces. Each is made with a user
+// namespace, if the sandbox needs one.
 var limited = []uintptr{0, unix.CLONE_NEWPID, unix.CLONE_NEWNET, unix.CLONE_NEWNS, unix.CLONE_NEWUTS, unix.CLONE_NEWIPC}
 
-// exhausted finds the limit that forbids one more namespace, by trying each kind:
-// those of enclosing user namespaces cannot be read.
+// exhausted finds the limit that forbids one more namespace, by trying each
+// kind: the limits of enclosing user namespaces cannot be read.
 func exhausted(userNS bool) string {
 	for k, kind := range limited {
 		if userNS {
 			kind |= unix.CLONE_NEWUSER
 		}
-		// A process whose namespaces could be made ends because there is no such program.
+		// If the namespaces could be made, the process ends because there is no such
+		// program.
 		_, err := os.StartProcess("/proc/self/none", []string{argv0}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Cloneflags: kind}})
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
 			return limitSysctls[k]
@@ -100,7 +101,7 @@ func inspect(userNS bool) machine {
 	return m
 }
 
-// lacking says which of the files that every sandbox needs this machine lacks.
+// lacking names the file that this machine lacks and every sandbox needs.
 func lacking(run, null string) *errs.UnsupportedError {
 	if info, err := os.Stat(run); err != nil || !info.IsDir() {
 		return &errs.UnsupportedError{Missing: "there is no folder " + run, Fix: "make it (mkdir " + run + "), or mount a tmpfs there", Err: err}
@@ -145,7 +146,7 @@ func lackingKinds(userNS bool) (missing, mend string) {
 		"use a kernel with CONFIG_NAMESPACES and the CONFIG_…_NS of each"
 }
 
-// setUpError turns what init reported into an error.
+// setUpError turns init's report into an error.
 func setUpError(r report, userNS bool) error {
 	err := error(&reportedError{r.Error, r.Errno})
 	switch r.Errno {
@@ -163,7 +164,7 @@ func setUpError(r report, userNS bool) error {
 	return fmt.Errorf("start sandbox: %w", err)
 }
 
-// A reportedError is an error of init's, as far as it passes between
+// A reportedError is an error of init in the form that passes between
 // processes: its text and error number.
 type reportedError struct {
 	text  string
@@ -186,12 +187,12 @@ const (
 		"or run as root"
 
 	podMend = "have testbed manifests write the pod, with --privileged if the node's seccomp or AppArmor profile forbids it namespaces or mounts"
-	// Only a user namespace of its own lets a pod have an unmasked /proc.
+	// Only a user namespace of its own allows a pod an unmasked /proc.
 	podMaskMend = "give the pod hostUsers: false, and its container securityContext.procMount: Unmasked, as testbed manifests does; " +
 		"or, on nodes without user namespaces for pods, testbed manifests --privileged"
 )
 
-// setSysctl is how to set one.
+// setSysctl says how to set a sysctl.
 func (m machine) setSysctl(name, value string) string {
 	how := fmt.Sprintf("sudo sysctl -w %s=%s", name, value)
 	if m.pod {
@@ -200,7 +201,7 @@ func (m machine) setSysctl(name, value string) string {
 	return how
 }
 
-// lift is how to lift what forbids something to a container.
+// lift says how to lift a container's restriction.
 func (m machine) lift() string {
 	if m.pod {
 		return podMend
@@ -208,7 +209,7 @@ func (m machine) lift() string {
 	return containerMend
 }
 
-// explainClone says why the kernel refused to make the namespaces.
+// explainClone explains why the kernel refused to make the namespaces.
 func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
 	if errno == unix.ENOSPC || errno == unix.EUSERS {
 		return m.explainLimit()
@@ -260,14 +261,14 @@ func (m machine) userNSForbidden() (missing, mend string, ok bool) {
 	return "", "", false
 }
 
-// explainMount says why the kernel refused a mount on target.
+// explainMount explains why the kernel refused a mount on target.
 func (m machine) explainMount(target string) (missing, mend string) {
 	if missing, mend, ok := m.userNSForbidden(); ok {
 		return missing, mend
 	}
 	if target == "/proc" && (m.userNS || m.nested) {
-		// In a user namespace the kernel mounts /proc only where all of an
-		// older /proc is visible.
+		// In a user namespace the kernel mounts /proc only if all of an older /proc
+		// is visible.
 		mend := maskMend
 		if m.pod {
 			mend = podMaskMend

@@ -154,7 +154,7 @@ func hear(g *programs.Ground, clock *programs.Clock) error {
 	return g.AwaitTraffic(func(from string) error { return started(clock.Carried(from)) })
 }
 
-// exitOf is a program's exit code as a shell gives it.
+// exitOf is a program's exit code in a shell's convention.
 func exitOf(s sandbox.Status) int {
 	if s.Signal != 0 {
 		return 128 + int(s.Signal)
@@ -162,9 +162,9 @@ func exitOf(s sandbox.Status) int {
 	return s.Code
 }
 
-// signals hands the signals that the outer process was sent to all that the
-// program has started, as a terminal does. One that comes before the program
-// has started keeps it from starting.
+// signals passes the outer process's signals on to the program and its
+// descendants, as a terminal does. A signal before the program's start prevents
+// it.
 type signals struct {
 	mu      sync.Mutex
 	program *sandbox.Process

@@ -31,7 +31,7 @@ import (
 // KindProgram is the kind of the job of Run, RunProgram.
 const KindProgram = "program"
 
-// Options say which network to build and what to run on it.
+// Options determine which network to build and what to run on it.
 type Options struct {
 	programs.Network
 	// Command is the program with its arguments; empty means $SHELL, or sh.
@@ -46,7 +46,7 @@ type Options struct {
 	// Verdict is told what the network was worth while the program ran, unless
 	// it could not be started; it may be nil.
 	Verdict func(monitor.Record)
-	// Progress is told what happens in words; it may be nil.
+	// Progress is called with progress in words; it may be nil.
 	Progress func(string)
 }
 
@@ -60,7 +60,7 @@ type programSpec struct {
 	Terminal bool
 }
 
-// programNote is what the job tells of the program.
+// programNote is a note of the job about the program.
 type programNote struct {
 	programs.Told
 	Started  bool            `json:"started,omitempty"`
@@ -71,11 +71,12 @@ type programNote struct {
 // signalCommand passes a signal on to the program.
 type signalCommand struct{ Signal syscall.Signal }
 
-// Run runs a program of the user's on the scenario's network and returns its
-// exit code, 128 + n if signal n ended it. Standard input, output and error
-// are the program's. Interrupts are passed on to it. The program runs in the
-// hub, between all links, or in the node At; Enter starts others in the nodes. When it has ended,
-// everything is removed. The end of ctx ends the wait for hosts, and nothing else.
+// Run runs a user's program on the scenario's network and returns its exit
+// code, 128 + n if signal n ended it. Standard input, output and error are the
+// program's. Interrupts are passed on to it. The program runs in the hub,
+// between all links, or in the node At; Enter starts others in the nodes. When
+// it has ended, everything is removed. The end of ctx only ends the wait for
+// hosts.
 func Run(ctx context.Context, o Options) (exit int, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -109,7 +110,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer job.Close() // then the last output is on its way
+	defer job.Close() // by then the last output is on its way
 	stdio.handedOver()
 	type result struct {
 		exit int
@@ -130,7 +131,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	}
 }
 
-// listen takes the notes of the job until the program has ended, and returns
+// listen handles the notes of the job until the program has ended, and returns
 // its exit code.
 func (o *Options) listen(job *network.Job, interactive bool, keep *programs.Recorder) (exit int, err error) {
 	for {
@@ -181,8 +182,8 @@ func (o *Options) check() error {
 }
 
 // Enter replaces this process by a program in the machine of a node. It returns
-// only if that fails, with an exit code, or if the node is on another host: then
-// with that of the program, when it has ended. It works inside of Run.
+// only if that fails, with an exit code, or if the node is on another host:
+// then with the program's exit code, when it has ended. It works inside of Run.
 func Enter(name string, command []string) (int, error) {
 	nodes := strings.Fields(os.Getenv(programs.EnvNodes))
 	if len(nodes) == 0 {

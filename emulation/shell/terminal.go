@@ -13,11 +13,10 @@ import (
 	"golang.org/x/term"
 )
 
-// stdio is what a program in a sandbox gets as its standard files: this
-// process's own, or, where standard input is a terminal, a terminal of its
-// own in the place of each that is one. A terminal serves one session, and
-// the sandbox is another: only so does the program have job control, and a
-// Ctrl-C of its own.
+// stdio are the standard files of a program in a sandbox: this process's own.
+// If standard input is a terminal, each file that is a terminal is replaced by
+// a terminal of the program's own. A terminal serves one session, and the
+// sandbox has another. So the program has job control, and a Ctrl-C of its own.
 type stdio struct {
 	in, out, err *os.File
 	terminal     *os.File // our end of the program's terminal, or nil
@@ -58,7 +57,7 @@ func openStdio() (*stdio, error) {
 	go func() { _, _ = io.Copy(s.terminal, os.Stdin) }() // ends with this process
 	s.shown = make(chan struct{})
 	go func() {
-		_, _ = io.Copy(screen, s.terminal) // until nobody holds the other end
+		_, _ = io.Copy(screen, s.terminal) // until no process holds the other end
 		close(s.shown)
 	}()
 	return s, nil
@@ -92,15 +91,15 @@ func (s *stdio) resize() {
 	}
 }
 
-// handedOver gives up this process's hold on the program's files.
+// handedOver closes this process's copies of the program's files.
 func (s *stdio) handedOver() {
 	if s.theirs != nil {
 		s.theirs.Close()
 	}
 }
 
-// restore shows the last output and gives the terminal back as it was. It is
-// called when the program and all that it started have ended.
+// restore shows the last output and restores the terminal. It is called when
+// the program and all its descendants have ended.
 func (s *stdio) restore() {
 	if s.terminal == nil {
 		return
@@ -108,7 +107,7 @@ func (s *stdio) restore() {
 	s.handedOver()
 	select {
 	case <-s.shown:
-	case <-time.After(time.Second): // somebody stopped the screen with Ctrl-S
+	case <-time.After(time.Second): // the user stopped the screen with Ctrl-S
 	}
 	signal.Stop(s.resized)
 	_ = term.Restore(int(os.Stdin.Fd()), s.before)
