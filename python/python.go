@@ -1,4 +1,4 @@
-// Package python holds what trainers of a user's own import as testbed: the part of
+// Package python holds the package testbed for users' own trainers: the part of
 // the Python package that joins a run.
 package python
 
@@ -11,7 +11,7 @@ import (
 //go:embed src/testbed/_join.py
 var join []byte
 
-// Write makes a folder that Python finds the package testbed in.
+// Write makes a folder in which Python finds the package testbed.
 func Write(dir string) error {
 	pkg := filepath.Join(dir, "testbed")
 	if err := os.MkdirAll(pkg, 0o755); err != nil {

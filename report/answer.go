@@ -12,8 +12,8 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// answer says first of all what a comparison came to: in loss where something was
-// trained, in wall-clock, and whether that can be trusted.
+// answer is the answer of a comparison: in loss if something was trained, in
+// wall-clock, and whether the result can be trusted.
 func (c *Comparison) answer(s *scenarios.Scenario) (lines []string) {
 	world := c.shownWorld()
 	if learnt := c.Learning[world]; learnt != nil {
@@ -25,7 +25,7 @@ func (c *Comparison) answer(s *scenarios.Scenario) (lines []string) {
 	return append(lines, c.trustAnswer(world))
 }
 
-// shownWorld is the one that the answer is about: measured, if anything was.
+// shownWorld is the world of the answer: measured, if anything was measured.
 func (c *Comparison) shownWorld() string {
 	switch {
 	case c.Real != nil:
@@ -36,7 +36,7 @@ func (c *Comparison) shownWorld() string {
 	return record.Sim
 }
 
-// in returns what the policies came to in a world, on the first link backend.
+// in returns the policies' results in a world, on the first link backend.
 func (c *Comparison) in(world string) (all []Against) {
 	known := map[string]bool{}
 	for _, a := range c.Comparisons {
@@ -48,7 +48,7 @@ func (c *Comparison) in(world string) (all []Against) {
 	return all
 }
 
-// speedAnswer says which policy was the fastest, and by how much.
+// speedAnswer names the fastest policy, and its gain.
 func (c *Comparison) speedAnswer(s *scenarios.Scenario, world string) string {
 	reference := c.Policies[0]
 	var best *Against
@@ -97,7 +97,7 @@ func (c *Comparison) wallAnswer(s *scenarios.Scenario, world string, sets []Set,
 	return words.Micros(wall)
 }
 
-// simulatedAnswer says what the simulations promise of a policy.
+// simulatedAnswer gives the simulations' predictions for a policy.
 func (c *Comparison) simulatedAnswer(name string) string {
 	var parts []string
 	for _, world := range []string{record.Sim, record.SimLinks} {
@@ -149,7 +149,8 @@ func (c *Comparison) trustAnswer(world string) string {
 	return text + chance(seeds, c.in(world))
 }
 
-// chance says whether there are enough seeds to tell a difference from chance.
+// chance says whether there are enough seeds to separate a difference from
+// chance.
 func chance(seeds int, compared []Against) string {
 	if len(compared) == 0 || seeds >= stats.LeastRepeats {
 		return ""

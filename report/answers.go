@@ -16,10 +16,10 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// speedup is what the pairs of the runs shown say of it.
+// speedup is the speed-up from pairs of the shown runs.
 func (p *page) speedup() stats.Estimate { return p.statistics.Speedup[p.world] }
 
-// interval is that of a speed-up in words.
+// interval writes the interval of a speed-up in words.
 func interval(i *stats.Interval) string { return words.Times(i.Low) + " to " + words.Times(i.High) }
 
 func (p *page) headline() string {
@@ -42,7 +42,7 @@ func (p *page) headline() string {
 	return strings.Join(parts, " ")
 }
 
-// headlineOfTwo says what the second policy gained over the first.
+// headlineOfTwo gives the gain of the second policy over the first.
 func (p *page) headlineOfTwo(e stats.Estimate) string {
 	base, other := &p.Sides[0], &p.Sides[1]
 	reference, name := words.Policy(base.Policy), words.Policy(other.Policy)
@@ -63,8 +63,8 @@ func (p *page) headlineOfTwo(e stats.Estimate) string {
 		e.N, name, words.Times(e.Median), reference, interval(e.Interval), instead)
 }
 
-// best is the policy with the largest speed-up over the reference in the world
-// shown, nil if there is none.
+// best is the policy with the largest speed-up over the reference in the shown
+// world, nil if there is none.
 func (p *page) best() (best *score) {
 	for k, s := range p.scores {
 		if s.World == p.world && s.Speedup.N > 0 && (best == nil || s.Speedup.Median > best.Speedup.Median) {
@@ -74,7 +74,7 @@ func (p *page) best() (best *score) {
 	return best
 }
 
-// headlineOfMany says which of several policies was the fastest.
+// headlineOfMany names the fastest of several policies.
 func (p *page) headlineOfMany(best *score) string {
 	reference, e := p.Sides[0].Policy, best.Speedup
 	if e.Median <= 1 && !e.NoDifference() {
@@ -95,7 +95,7 @@ func (p *page) headlineOfMany(best *score) string {
 	return fmt.Sprintf("Of %d policies %s was the fastest, over %d seeds %s.", len(p.Sides), best.Policy, e.N, gain)
 }
 
-// side returns what is shown of a policy.
+// side returns the part of the page about a policy.
 func (p *page) side(name string) *side {
 	return &p.Sides[slices.IndexFunc(p.Sides, func(s side) bool { return s.Policy == name })]
 }
@@ -108,8 +108,8 @@ func wallText(s *scenarios.Scenario, of *side) string {
 	return fmt.Sprintf("%s (%s)", seconds(s, of.Run.WallClock), words.Micros(of.Run.WallClock))
 }
 
-// slowShare is how many times the median a worker's inner steps take if the
-// report calls it slow.
+// slowShare is the ratio to the median inner step above which the report calls
+// a worker slow.
 const slowShare = 1.5
 
 func (p *page) whoWasSlow() document.Answer {
@@ -141,7 +141,7 @@ func (p *page) whoWasSlow() document.Answer {
 		}
 	}
 	var acts []string
-	var slowed []string // for a while: not on the average of the run
+	var slowed []string // for a while rather than on average over the run
 	for _, m := range s.Timeline.Marks {
 		if m.Injected() {
 			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", words.Micros(m.T), m.Text))
@@ -160,7 +160,7 @@ func (p *page) whoWasSlow() document.Answer {
 	return a
 }
 
-// few keeps the first of many lines: the tables have them all.
+// few keeps the first of many lines. The tables have all of them.
 func few(lines []string) []string {
 	const most = 4
 	if len(lines) <= most {
@@ -189,7 +189,7 @@ func (p *page) whatWasDone() document.Answer {
 			if len(s.Run.Sidelined) == 0 {
 				a.Short = fmt.Sprintf("%s removed %s", s.Policy, words.List(who))
 			}
-			if first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]; !many { // else the tables say why
+			if first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]; !many { // otherwise the tables have the reasons
 				text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
 			}
 		} else if !s.LeavesOut() {
@@ -243,7 +243,7 @@ func (p *page) trainingAnswer() document.Answer {
 	return a
 }
 
-// gainOfTwo says what the second policy gained over the first.
+// gainOfTwo gives the gain of the second policy over the first.
 func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	a.Short = words.Times(e.Median)
 	if i := e.Interval; i != nil {
@@ -272,8 +272,8 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	}
 }
 
-// gainsOfMany says what each policy gained over the first, and whether the
-// simulator has them in the same order.
+// gainsOfMany gives the gain of each policy over the first, and says whether
+// the simulator has them in the same order.
 func (p *page) gainsOfMany(a *document.Answer) {
 	a.Short = "not known"
 	if best := p.best(); best != nil {

@@ -63,14 +63,14 @@ func (p *page) Command() string {
 	return fmt.Sprintf("testbed %s %s --policy %s%s", verb, source, words.Quote(p.Sides[0].Policy), flags)
 }
 
-// trained says whether a simulated run has trained.
+// trained reports whether a simulated run has trained.
 func (p *page) trained() bool {
 	return slices.ContainsFunc(p.Record.Runs, func(run runs.Run) bool {
 		return run.World == record.Sim && slices.ContainsFunc(run.Summary.Rounds, func(r record.Round) bool { return r.ModelHash != "" || r.Loss != nil })
 	})
 }
 
-// Environment is that of the first run which has one.
+// Environment is the environment of the first run that has one.
 func (p *page) Environment() *record.Environment {
 	for _, s := range p.Sides {
 		if s.Run.Environment != nil {
@@ -80,14 +80,14 @@ func (p *page) Environment() *record.Environment {
 	return nil
 }
 
-// PolicyParameters are those of the policies shown.
+// PolicyParameters are the parameters of the shown policies.
 func (p *page) PolicyParameters() string {
 	s := p.Record.Scenario
 	var all []string
 	for _, side := range p.Sides {
 		params, err := s.Policy.Named(side.Policy)
 		if err != nil || program.Is(side.Policy) {
-			continue // of a policy that this program does not have, or another program is
+			continue // of a policy that this program does not have, or of another program
 		}
 		var parts []string
 		for _, param := range policy.Parameters(params) {

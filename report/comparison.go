@@ -14,77 +14,76 @@ import (
 // Comparison is the result of compare.
 type Comparison struct {
 	Scenario string `json:"scenario"`
-	// Policies are the policies as they were given. The first is the reference
-	// that the others are held against.
+	// Policies are the policies as they were given. The first is the reference for
+	// the others.
 	Policies []string `json:"policies"`
-	// Sim, SimLinks and Real are missing where their world was not played.
+	// Sim, SimLinks and Real are absent if their world was not played.
 	Sim Set `json:"sim,omitzero"`
-	// SimLinks is simulated on the links of the plan, where Sim has churn's
-	// network.
+	// SimLinks is simulated on the links of the plan, Sim on churn's network.
 	SimLinks Set `json:"sim_links,omitempty"`
-	// Real holds the runs with the first seed, Repeats those with the others.
+	// Real has the runs with the first seed, Repeats those with the other seeds.
 	Real    Set   `json:"real,omitzero"`
 	Repeats []Set `json:"repeats,omitempty"`
 	// Links are the link backends of Real, if there are several. Real and Repeats
 	// are on the first; OtherLinks has the runs on each other one, seed by seed.
 	Links      []string         `json:"links,omitempty"`
 	OtherLinks map[string][]Set `json:"other_links,omitempty"`
-	// Agreement holds the backends against the first, if there are several.
+	// Agreement compares the backends with the first, if there are several.
 	Agreement *agreement.Table `json:"agreement,omitempty"`
-	// SimRepeats holds the simulated runs with the seeds of Repeats; where
-	// they are missing, Sim stands for them.
+	// SimRepeats has the simulated runs with the seeds of Repeats. If they are
+	// missing, Sim stands for them.
 	SimRepeats []Set `json:"sim_repeats,omitempty"`
 	// SimLinksRepeats are the same on the links of the plan.
 	SimLinksRepeats []Set `json:"sim_links_repeats,omitempty"`
-	// Speedup is that of the second of two policies; of more, Speedups has it
-	// for each but the reference.
+	// Speedup is the speed-up of the second of two policies. For more policies,
+	// Speedups has it for each except the reference.
 	Speedup  *Speedup           `json:"speedup,omitempty"`
 	Speedups map[string]Speedup `json:"speedups,omitempty"`
-	// PredictionError is (simulated − measured) / measured wall-clock; of
+	// PredictionError is (simulated − measured) / measured wall-clock; with
 	// repeats, the median.
 	PredictionError map[string]float64 `json:"prediction_error,omitzero"`
-	// LinksPredictionError is that of SimLinks.
+	// LinksPredictionError is the same for SimLinks.
 	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
-	// Residuals splits, by policy, simulated − measured wall-clock of the runs
-	// whose measured one is the median.
+	// Residuals has the parts, by policy, of simulated − measured wall-clock, for
+	// the runs with the median measured wall-clock.
 	Residuals map[string]Residual `json:"residuals,omitempty"`
-	// RankCorrelation says, by simulated world ("sim", "sim_links"), whether
-	// the measured order of three policies or more is the simulated one.
+	// RankCorrelation compares, by simulated world ("sim", "sim_links"), the
+	// measured order of three policies or more with the simulated one.
 	RankCorrelation map[string]stats.Correlation `json:"rank_correlation,omitempty"`
 	Statistics      Statistics                   `json:"statistics"`
-	// Target is the validation loss that times are to, where one was asked for.
+	// Target is the validation loss for times to a loss, if one was given.
 	Target float64 `json:"target_loss,omitempty"`
-	// Learning is what was learnt in each world in which something was.
+	// Learning has the training results of each world with training.
 	Learning map[string]*learning.Result `json:"learning,omitempty"`
-	// Runs, Comparisons and Predictions are lists, whatever the number of policies, seeds
-	// and worlds.
+	// Runs, Comparisons and Predictions are lists, for any number of policies,
+	// seeds and worlds.
 	Runs        []Played     `json:"runs"`
 	Comparisons []Against    `json:"comparisons"`
 	Predictions []Prediction `json:"predictions"`
 	Dir         string       `json:"dir"`
 }
 
-// Residual is a prediction's error in parts.
+// Residual has the parts of a prediction's error.
 type Residual struct {
 	Sim      record.Split `json:"sim"`
 	SimLinks record.Split `json:"sim_links"`
 }
 
-// Set holds a run under each policy, all with one seed, by policy.
+// Set has a run under each policy, all with one seed, by policy.
 type Set map[string]record.Summary
 
 // Speedup is the reference's wall-clock divided by another policy's.
 type Speedup struct {
 	Sim      float64 `json:"sim,omitempty"`
 	SimLinks float64 `json:"sim_links,omitempty"`
-	// Real is a number, or a list where the comparison was repeated.
+	// Real is a number, or a list if the comparison was repeated.
 	Real any `json:"real,omitempty"`
 }
 
-// worlds in which policies are compared, in the order in which they are shown.
+// worlds are the worlds of a comparison, in the order in which they are shown.
 var worlds = []string{record.Sim, record.SimLinks, record.Real}
 
-// worldText says what the runs of a world are.
+// worldText describes the runs of a world.
 func worldText(world string) string {
 	switch world {
 	case record.Sim:
@@ -118,7 +117,7 @@ func (c *Comparison) sets(world string) (all []Set) {
 	return all
 }
 
-// matched lays the runs with the same seed beside each other.
+// matched groups the runs with the same seed.
 func (c *Comparison) matched() (all []matched) {
 	for _, world := range worlds {
 		for i, set := range c.sets(world) {
@@ -131,7 +130,7 @@ func (c *Comparison) matched() (all []matched) {
 	return all
 }
 
-// median is that of the wall-clocks under a policy.
+// median is the median wall-clock under a policy.
 func median(sets []Set, name string) policy.Time {
 	var walls []policy.Time
 	for _, set := range sets {
@@ -140,8 +139,8 @@ func median(sets []Set, name string) policy.Time {
 	return policy.Median(walls)
 }
 
-// speedup is how many times as fast a policy was as the reference; 0 if nothing
-// came to an end.
+// speedup is the speed-up of a policy over the reference; 0 if one of them is
+// incomplete.
 func (set Set) speedup(reference, name string) float64 {
 	if set[name].WallClock == 0 {
 		return 0
@@ -157,7 +156,7 @@ func ratios(sets []Set, reference, name string) []float64 {
 	return all
 }
 
-// Conclude computes what follows from the runs.
+// Conclude computes the results that follow from the runs.
 func (c *Comparison) Conclude() {
 	all := c.matched()
 	for _, name := range c.Policies[1:] {
@@ -220,7 +219,7 @@ func (c *Comparison) measured() (all []record.Summary) {
 }
 
 // medianRun is the position of the real run with the median wall-clock under a
-// policy, of two in the middle that of the shorter.
+// policy, or of the shorter of the two middle ones.
 func (c *Comparison) medianRun(name string) int {
 	sets := c.sets(record.Real)
 	order := make([]int, len(sets))

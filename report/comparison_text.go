@@ -16,8 +16,9 @@ import (
 	"testbed/scenarios"
 )
 
-// WriteComparison writes a comparison as text: the answer, then tables. With details it
-// writes where predictions are off, utilization, and the reasons of decisions, too.
+// WriteComparison writes a comparison as text: the answer, then tables. With
+// details it also writes the parts of prediction errors, utilization, and the
+// reasons of decisions.
 func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison, details bool) error {
 	fmt.Fprintf(out, "%s: %s\n", s.Name, s.Description)
 	parameters := fmt.Sprintf("%d parameters", s.Real.Parameters)
@@ -117,7 +118,8 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario, details boo
 	return nil
 }
 
-// writeDetails writes utilization, and where predictions are off, if they are asked for.
+// writeDetails writes utilization, and the parts of prediction errors, if
+// requested.
 func (c *Comparison) writeDetails(out io.Writer, asked bool) error {
 	if !asked {
 		return nil
@@ -125,12 +127,12 @@ func (c *Comparison) writeDetails(out io.Writer, asked bool) error {
 	return errors.Join(c.writeResiduals(out), c.writeUtilization(out))
 }
 
-// fewStandings is how many entries of who was left out are listed where policies
-// stand side by side.
+// fewStandings is the number of left-out workers listed when policies are shown
+// side by side.
 const fewStandings = 4
 
-// writeMany writes any number of policies: who was fastest and at what cost. A
-// report has the reasons of all that they decided.
+// writeMany writes any number of policies: the fastest, and its cost. A report
+// has the reasons of all decisions.
 func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario, details bool) error {
 	if err := c.writeScores(out, s); err != nil {
 		return err
@@ -158,8 +160,9 @@ func (c *Comparison) writeMany(out io.Writer, s *scenarios.Scenario, details boo
 	return nil
 }
 
-// writeScores writes a column for each world with wall-clocks and speed-ups, the
-// work lost, and how far the simulated order is the measured one.
+// writeScores writes a column for each world with wall-clocks and speed-ups,
+// the work lost, and the agreement of the simulated order with the measured
+// one.
 func (c *Comparison) writeScores(out io.Writer, s *scenarios.Scenario) error {
 	all := scores(c.Policies, c.matched())
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -217,7 +220,7 @@ func (c *Comparison) writeScores(out io.Writer, s *scenarios.Scenario) error {
 	return nil
 }
 
-// writeLegend says what the marks of the scores mean.
+// writeLegend explains the marks of the scores.
 func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	var lines []string
 	if len(c.Policies) > 1 {
@@ -240,7 +243,8 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	}
 }
 
-// unchanged says under which policies the seeds change nothing, a line for each world.
+// unchanged names the policies under which the seeds change nothing, a line for
+// each world.
 func unchanged(all []score) (lines []string) {
 	for _, world := range worlds {
 		var names []string
@@ -267,8 +271,8 @@ func (c *Comparison) errorText(one map[string]float64, repeated map[string]stats
 	return "–"
 }
 
-// writeAgreement writes the link backends side by side, if there are several, and
-// who was left out where they did not decide alike.
+// writeAgreement writes the link backends side by side, if there are several,
+// and the left-out workers if decisions differ.
 func (c *Comparison) writeAgreement(out io.Writer) error {
 	if c.Agreement == nil {
 		return nil
@@ -292,7 +296,7 @@ func (c *Comparison) writeAgreement(out io.Writer) error {
 	return nil
 }
 
-// writeLeftOut says what the simulator has not played, if anything.
+// writeLeftOut names the injects that the simulator has not played, if any.
 func (c *Comparison) writeLeftOut(out io.Writer) {
 	if sim := c.Sim[c.Policies[0]]; len(sim.NotSimulated) > 0 {
 		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
@@ -315,7 +319,8 @@ func writeVerdict(w io.Writer, s *scenarios.Scenario, real record.Summary) {
 	}
 }
 
-// writeNeverHappened says what of the scenario the first run that lacks some has not come to.
+// writeNeverHappened lists the happenings that the first run with missing ones
+// never reached.
 func writeNeverHappened(w io.Writer, of ...record.Summary) {
 	for _, sum := range of {
 		if len(sum.NeverHappened) > 0 {
@@ -325,8 +330,8 @@ func writeNeverHappened(w io.Writer, of ...record.Summary) {
 	}
 }
 
-// writeResiduals writes where the predictions' errors lie, in % of the measured
-// wall-clock.
+// writeResiduals writes the parts of the predictions' errors, in % of the
+// measured wall-clock.
 func (c *Comparison) writeResiduals(out io.Writer) error {
 	if c.Residuals == nil {
 		return nil
@@ -351,7 +356,8 @@ func (c *Comparison) writeResiduals(out io.Writer) error {
 	return w.Flush()
 }
 
-// standing says in one line who was left out, taken back and removed.
+// standing lists in one line the workers that were left out, taken back and
+// removed.
 func standing(sum record.Summary) string {
 	var parts []string
 	list := func(what string, members []record.Membership) {
@@ -387,8 +393,8 @@ func standing(sum record.Summary) string {
 	return strings.Join(parts, "; ")
 }
 
-// writeLearning writes what was learnt in each world, and whether simulated and
-// real workers have learnt the same.
+// writeLearning writes the training results of each world, and whether
+// simulated and real workers have the same model.
 func (c *Comparison) writeLearning(out io.Writer) error {
 	legend := ""
 	for _, world := range worlds {

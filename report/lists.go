@@ -8,7 +8,7 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// The lists have the results of a comparison in one shape, whatever the number of
+// The lists have the results of a comparison in one form, for any number of
 // policies, seeds, worlds and link backends.
 
 // Played is one run of a comparison.
@@ -20,24 +20,24 @@ type Played struct {
 	Complete   bool           `json:"complete"`
 	WallClock  policy.Time    `json:"wall_clock_us"`
 	OuterSteps int            `json:"outer_steps"`
-	Lost       *float64       `json:"lost"` // of record.Work; null where it was not counted
-	Loss       *float64       `json:"loss"` // of validation, the last; null where nothing was learnt
+	Lost       *float64       `json:"lost"` // from record.Work; null if it was not counted
+	Loss       *float64       `json:"loss"` // final validation loss; null if nothing was trained
 	Fidelity   fidelity.Level `json:"fidelity"`
 	Dir        string         `json:"dir"`
 }
 
-// Against is what one policy came to against the reference, in one world on one link
+// Against compares one policy with the reference, in one world on one link
 // backend.
 type Against struct {
 	World     string `json:"world"`
 	Links     string `json:"links"`
 	Policy    string `json:"policy"`
 	Reference string `json:"reference"`
-	// Speedups are the reference's wall-clock divided by the policy's, one for each
-	// seed that was complete under both, and Speedup is what they amount to.
+	// Speedups are the reference's wall-clock divided by the policy's, one for
+	// each seed that was complete under both. Speedup is their estimate.
 	Speedups []SeedRatio    `json:"speedups"`
 	Speedup  stats.Estimate `json:"speedup"`
-	// Finding is that of Statistics; empty without an interval.
+	// Finding is as in Statistics; empty without an interval.
 	Finding string `json:"finding"`
 }
 
@@ -47,22 +47,22 @@ type SeedRatio struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// Prediction is the error of a simulated world under a policy: (simulated − measured) /
-// measured wall-clock, of the seeds that were complete in both.
+// Prediction is the error of a simulated world under a policy: (simulated −
+// measured) / measured wall-clock, for seeds that were complete in both.
 type Prediction struct {
 	World  string         `json:"world"` // the simulated one
 	Policy string         `json:"policy"`
 	Error  stats.Estimate `json:"error"`
 }
 
-// backend is a list of sets on one link backend of one world.
+// backend is the sets of one world on one link backend.
 type backend struct {
 	world string
 	sets  []Set
 }
 
-// backends are all that was played: the worlds in order, and the other link backends at
-// the end.
+// backends are all played runs: the worlds in order, and the other link
+// backends at the end.
 func (c *Comparison) backends() (all []backend) {
 	for _, of := range []struct {
 		world  string

@@ -28,27 +28,27 @@ var (
 	pageJS string
 )
 
-// page is what the template is filled with.
+// page is the data of the template.
 type page struct {
 	Scenario    string  `json:"scenario"`
 	Description string  `json:"description"`
 	TimeScale   float64 `json:"time_scale"`
 	Sides       []side  `json:"sides"`
-	// Trade is empty where there is nothing to compare or no work was counted.
+	// Trade is empty if there is nothing to compare or no work was counted.
 	Trade []score `json:"trade,omitempty"`
-	// Learning is nil where nothing was learnt.
+	// Learning is nil if nothing was trained.
 	Learning *learning.Result `json:"learning,omitempty"`
-	// LossUnit is that of losses, empty where only the user's program knows.
+	// LossUnit is the unit of losses, empty if only the user's program knows it.
 	LossUnit string `json:"loss_unit,omitempty"`
-	// Gradients are those of the runs shown, as far as they are known.
+	// Gradients are those of the shown runs, if known.
 	Gradients []*learning.Gradients `json:"gradients,omitempty"`
 
-	world      string // whose runs are shown
+	world      string // world of the shown runs
 	statistics Statistics
 	scores     []score
 	ranks      map[string]stats.Correlation
 
-	// Agreement is nil where there are not several link backends.
+	// Agreement is nil unless there are several link backends.
 	Agreement *agreement.Table `json:"-"`
 
 	Record   *runs.Record      `json:"-"`
@@ -56,7 +56,7 @@ type page struct {
 	Answers  []document.Answer `json:"-"`
 }
 
-// WriteHTML writes a report as one HTML file that needs nothing else.
+// WriteHTML writes a report as one self-contained HTML file.
 func WriteHTML(out io.Writer, rec *runs.Record) error {
 	p, err := newPage(rec)
 	if err != nil {
@@ -129,7 +129,7 @@ func newPage(rec *runs.Record) (*page, error) {
 	return p, nil
 }
 
-// compare lays the policies beside each other.
+// compare compares the policies.
 func (p *page) compare() {
 	policies := p.policies()
 	all := matchRuns(p.Record, policies, p.world)
@@ -151,7 +151,7 @@ func (p *page) compare() {
 	}
 }
 
-// policies are those shown, the reference first.
+// policies are the shown policies, the reference first.
 func (p *page) policies() (names []string) {
 	for _, s := range p.Sides {
 		names = append(names, s.Policy)
@@ -159,8 +159,8 @@ func (p *page) policies() (names []string) {
 	return names
 }
 
-// OtherPolicies are the names of those shown that the page does not explain
-// anyway, without parameters.
+// OtherPolicies are the names, without parameters, of the shown policies that
+// the page does not explain elsewhere.
 func (p *page) OtherPolicies() (names []string) {
 	for _, s := range p.Sides {
 		name, _, _ := strings.Cut(s.Policy, ":")
@@ -171,8 +171,8 @@ func (p *page) OtherPolicies() (names []string) {
 	return names
 }
 
-// Scores is the table of every policy in every world, where there are more than
-// two policies or the picture of the trade needs it.
+// Scores is the table of every policy in every world, if there are more than
+// two policies or if the picture of the trade needs it.
 func (p *page) Scores() []score {
 	if len(p.Sides) > 2 || p.Trade != nil {
 		return p.scores
@@ -180,20 +180,20 @@ func (p *page) Scores() []score {
 	return nil
 }
 
-// Ranks says whether the simulated orders are the measured one.
+// Ranks says whether the simulated orders agree with the measured one.
 func (p *page) Ranks() []string { return rankText(p.ranks) }
 
-// Completed says that there is a completed round to show.
+// Completed reports whether there is a completed round to show.
 func (p *page) Completed() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Rounds) > 0 })
 }
 
-// Missed says that it is known where predictions are off.
+// Missed reports whether the parts of prediction errors are known.
 func (p *page) Missed() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Misses()) > 0 })
 }
 
-// OnLinks says that there are predictions on planned links.
+// OnLinks reports whether there are predictions on planned links.
 func (p *page) OnLinks() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return s.LinksError.N > 0 })
 }
@@ -207,12 +207,12 @@ func lines(text string) template.HTML {
 	return template.HTML(template.HTMLEscapeString(first) + `<br><span class="soft">(` + template.HTMLEscapeString(rest) + "</span>")
 }
 
-// Lost says that a worker was lost without leaving.
+// Lost reports whether a worker was lost without leaving.
 func (p *page) Lost() bool {
 	return slices.ContainsFunc(p.Sides, func(s side) bool { return len(s.Run.Detected) > 0 })
 }
 
-// noticed says how the loss of a worker shows.
+// noticed says how the loss of a worker was noticed.
 func noticed(cause policy.Rule) string {
 	switch cause {
 	case policy.RuleHeartbeat:

@@ -12,12 +12,12 @@ import (
 	"testbed/scenarios"
 )
 
-// Decision is one decision of a policy, as the record has it.
+// Decision is one decision of a policy, from the record.
 type Decision struct {
 	Round int    `json:"round"`
 	T     int64  `json:"t_us"`
 	What  string `json:"what"` // the type of its event
-	// Node is whom it is about; empty for the close of a round.
+	// Node is the worker of the decision; empty for the close of a round.
 	Node         string         `json:"node,omitempty"`
 	Worker       *policy.ID     `json:"worker,omitempty"` // the number of Node
 	Participants []policy.ID    `json:"participants,omitempty"`
@@ -38,8 +38,9 @@ type Replay struct {
 	Record   string         `json:"record"`
 	Recorded record.Summary `json:"recorded"`
 	Replayed record.Summary `json:"replayed"`
-	// Same says that every decision is the same: who takes part in which
-	// round, who is sidelined, taken back and evicted, and by which rule.
+	// Same reports whether all decisions are the same: the participants of each
+	// round, the workers that are sidelined, taken back and evicted, and the
+	// rules.
 	Same        bool         `json:"same"`
 	Differences []Difference `json:"differences"`
 }
@@ -61,7 +62,8 @@ func Decisions(events []record.Event) []Decision {
 	return all
 }
 
-// matter is what two decisions have to be about to be compared.
+// matter is the subject of a decision. Decisions with the same matter are
+// compared.
 type matter struct {
 	round      int
 	what, node string
@@ -69,8 +71,8 @@ type matter struct {
 
 func (d Decision) matter() matter { return matter{d.Round, d.What, d.Node} }
 
-// same says whether two decisions on a matter are the same, whenever they were
-// made.
+// same reports whether two decisions on a matter are the same, regardless of
+// their times.
 func (d Decision) same(o Decision) bool {
 	rule := func(d Decision) policy.Rule {
 		if d.Reason == nil {
@@ -81,9 +83,8 @@ func (d Decision) same(o Decision) bool {
 	return rule(d) == rule(o) && slices.Equal(d.Participants, o.Participants) && slices.Equal(d.Late, o.Late)
 }
 
-// Differences compares the decisions of two runs round by round. A round that
-// was opened again has several decisions on one matter; they are compared in
-// their order.
+// Differences compares the decisions of two runs round by round. A reopened
+// round has several decisions on one matter, which are compared in their order.
 func Differences(recorded, replayed []Decision) []Difference {
 	left := map[matter][]Decision{}
 	for _, d := range replayed {

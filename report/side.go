@@ -15,8 +15,8 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// side is what the page shows of one policy. Where a policy was run several
-// times the pictures are those of the run with the median wall-clock.
+// side is the part of the page about one policy. If a policy was run several
+// times, the pictures are of the run with the median wall-clock.
 type side struct {
 	Policy    string            `json:"policy"`
 	World     string            `json:"world"`
@@ -26,22 +26,22 @@ type side struct {
 	Links     []timeline.Link   `json:"links"`
 
 	Workers    []timeline.Worker `json:"-"`
-	Run        runs.Run          `json:"-"` // the one shown
+	Run        runs.Run          `json:"-"` // the shown one
 	Runs       []runs.Run        `json:"-"` // all of them
-	Prediction *runs.Run         `json:"-"` // of the run shown
-	// Error is the simulator's, (simulated − measured) / measured, over the
+	Prediction *runs.Run         `json:"-"` // of the shown run
+	// Error is the simulator's error, (simulated − measured) / measured, over the
 	// complete runs.
 	Error stats.Estimate `json:"-"`
-	// LinksError is that of the simulator on the links of the plan.
+	// LinksError is the error of the simulator on the links of the plan.
 	LinksError stats.Estimate `json:"-"`
-	OnLinks    *runs.Run      `json:"-"` // the prediction that it is about
+	OnLinks    *runs.Run      `json:"-"` // the prediction of LinksError
 	Sidelining record.Work    `json:"-"` // over all of them
 }
 
-// LeavesOut says that the policy may close a round without a live member.
+// LeavesOut reports whether the policy may close a round without a live member.
 func (s *side) LeavesOut() bool { return s.Policy != scenarios.Baseline }
 
-// predict lays the simulated runs beside the measured ones with their seeds.
+// predict pairs the simulated runs with the measured ones, by seed.
 func (s *side) predict(simulated []runs.Run) {
 	if s.Prediction = runs.Seeded(simulated, s.Run.Seed, 0); s.Prediction != nil {
 		s.Simulated = timeline.Rounds(s.Prediction)
@@ -49,8 +49,8 @@ func (s *side) predict(simulated []runs.Run) {
 	s.Error = s.against(simulated)
 }
 
-// Misses says where the errors of the predictions for the run shown lie. There
-// are none for runs of a time when summaries did not split their wall-clock.
+// Misses returns the parts of the predictions' errors for the shown run. There
+// are none for old runs whose summaries do not split the wall-clock.
 func (s *side) Misses() (rows []miss) {
 	for _, p := range []struct {
 		name string
@@ -69,14 +69,14 @@ func (s *side) Misses() (rows []miss) {
 	return rows
 }
 
-// miss is where the error of a prediction lies: simulated − measured, as a
-// share of the measured wall-clock, of each part of a record.Split in order.
+// miss has the parts of a prediction's error: simulated − measured, as a share
+// of the measured wall-clock, for each part of a record.Split in order.
 type miss struct {
 	Prediction string
 	Parts      []string
 }
 
-// against is the error of simulated runs beside the measured ones.
+// against is the error of simulated runs relative to the measured ones.
 func (s *side) against(simulated []runs.Run) stats.Estimate {
 	var errors []float64
 	for _, run := range s.Runs {
@@ -114,8 +114,8 @@ func percentText(e stats.Estimate) string {
 // MedianWall is the median wall-clock of all runs.
 func (s *side) MedianWall() policy.Time { return policy.Median(walls(s.Runs)) }
 
-// wall is what the runs say of the wall-clock, without an interval if one of
-// them stayed incomplete.
+// wall is the estimate of the wall-clock from the runs, without an interval if
+// one of them is incomplete.
 func (s *side) wall() stats.Estimate {
 	var all []float64
 	for _, run := range s.Runs {
@@ -127,7 +127,7 @@ func (s *side) wall() stats.Estimate {
 	return stats.Estimated(all)
 }
 
-// WallHead says what WallText has of several runs.
+// WallHead is the column title of WallText for several runs.
 func (s *side) WallHead() string {
 	switch i := s.wall().Interval; {
 	case i != nil:
@@ -138,8 +138,8 @@ func (s *side) WallHead() string {
 	return ""
 }
 
-// WallText is the wall-clock of all runs: one, or the median with its interval,
-// or least, median and most.
+// WallText is the wall-clock of all runs: one value, or the median with its
+// interval, or least, median and most.
 func (s *side) WallText() string {
 	all := walls(s.Runs)
 	middle := policy.Median(all) // sorts
@@ -152,11 +152,12 @@ func (s *side) WallText() string {
 	return fmt.Sprintf("%s – %s – %s", words.Thousands(all[0]), words.Thousands(middle), words.Micros(all[len(all)-1]))
 }
 
-// crowd says who was sidelined and evicted, or how many where it is many.
+// crowd lists the sidelined and evicted workers, or their number if there are
+// many.
 func crowd(sum record.Summary) string { return standingOf(sum, 2*words.MaxListed) }
 
-// standingOf says who was sidelined and evicted, or how many if there are more
-// entries than the most.
+// standingOf lists the sidelined and evicted workers, or their number if there
+// are more entries than most.
 func standingOf(sum record.Summary, most int) string {
 	if len(sum.Sidelined)+len(sum.Rejoined)+len(sum.Evicted) <= most {
 		return standing(sum)
@@ -175,7 +176,8 @@ func standingOf(sum record.Summary, most int) string {
 	return said + fmt.Sprintf("; evicted %d", len(sum.Evicted))
 }
 
-// Stands says who was sidelined and evicted, and whether as predicted.
+// Stands lists the sidelined and evicted workers, and says whether they were
+// predicted.
 func (s *side) Stands() string {
 	text := crowd(s.Run.Summary)
 	switch {
@@ -192,7 +194,7 @@ var doingKinds = []timeline.Kind{
 	timeline.InnerStep, timeline.Dropped, timeline.Waiting, timeline.ReduceScatter, timeline.AllGather, timeline.AllReduce, timeline.Fetch,
 }
 
-// Kinds lists what any worker of the side did.
+// Kinds lists the activities of the side's workers.
 func (s *side) Kinds() (kinds []timeline.Kind) {
 	for _, kind := range doingKinds {
 		if slices.ContainsFunc(s.Timeline.Doing, func(span timeline.Span) bool { return span.Kind == kind }) {
@@ -218,7 +220,7 @@ func signedMicros(t policy.Time) string {
 	return "+" + words.Micros(t)
 }
 
-// doubtful lists the rounds of a run whose verdict is not the best one.
+// doubtful lists the rounds of a run whose verdict is not the best.
 func doubtful(run runs.Run) (lines []string) {
 	for _, r := range run.Rounds {
 		if r.Verdict != fidelity.Valid {
@@ -228,7 +230,7 @@ func doubtful(run runs.Run) (lines []string) {
 	return lines
 }
 
-// arrivals lists when workers arrived, of many only the last.
+// arrivals lists the arrivals of workers; of many only the last.
 func arrivals(r timeline.Round) string {
 	var parts []string
 	for _, a := range r.Arrivals {

@@ -11,8 +11,8 @@ import (
 	"testbed/scenarios"
 )
 
-// workOf is the account of a run's work. For records of a time when summaries
-// did not have it, it is made up from the events.
+// workOf is the account of a run's work. For old records whose summaries do not
+// have it, it is computed from the events.
 func workOf(s *scenarios.Scenario, run *runs.Run) *record.Work {
 	if run.Work != nil {
 		return run.Work
@@ -26,7 +26,7 @@ func workOf(s *scenarios.Scenario, run *runs.Run) *record.Work {
 	return sum.Summary().Work
 }
 
-// judged sums up who was left out, over runs.
+// judged summarises the left-out workers, over runs.
 func judged(s *scenarios.Scenario, played []runs.Run) record.Work {
 	var sum record.Work
 	for i := range played {
@@ -41,7 +41,7 @@ func judged(s *scenarios.Scenario, played []runs.Run) record.Work {
 	return sum
 }
 
-// quality puts precision and recall of sidelining into words.
+// quality describes precision and recall of sidelining in words.
 func quality(w record.Work) string {
 	var parts []string
 	if w.Precision != nil {

@@ -10,19 +10,20 @@ import (
 	"testbed/report/runs"
 )
 
-// Statistics is what the repeats of a comparison allow to be said. Only complete
-// runs count, beside complete ones with the same seed.
+// Statistics has the results of a comparison's repeats. Only complete runs
+// count, paired with complete ones of the same seed.
 type Statistics struct {
 	// Speedup has the ratios of two policies' wall-clocks, by world ("sim",
-	// "real"); of more policies Speedups has them, by policy and world.
+	// "real"). For more policies, Speedups has them by policy and world.
 	Speedup  map[string]stats.Estimate            `json:"speedup,omitzero"`
 	Speedups map[string]map[string]stats.Estimate `json:"speedups,omitempty"`
 	// PredictionError has the errors of the runs, by policy.
 	PredictionError map[string]stats.Estimate `json:"prediction_error,omitzero"`
-	// LinksPredictionError has those of the simulator on the links of the plan.
+	// LinksPredictionError has the errors of the simulator on the links of the
+	// plan.
 	LinksPredictionError map[string]stats.Estimate `json:"links_prediction_error,omitempty"`
-	// Finding is what the speed-up shows, by world: one policy is faster, or
-	// "no difference shown"; empty without an interval.
+	// Finding is the conclusion from the speed-up, by world: one policy is faster,
+	// or "no difference shown". It is empty without an interval.
 	Finding  map[string]string            `json:"finding,omitzero"`
 	Findings map[string]map[string]string `json:"findings,omitempty"`
 	// LeftOut counts the seeds with an incomplete run.
@@ -33,11 +34,11 @@ type Statistics struct {
 // may be missing.
 type matched struct {
 	runs  map[string]Set
-	again bool // the simulated runs stand beside other measured ones, too
+	again bool // the simulated runs also belong to other measured ones
 }
 
-// count says whether a run counts: it is complete, and so is one that it is
-// compared with.
+// count reports whether a run counts: it is complete, and so is a run that it
+// is compared with.
 func (set Set) count(policies []string, name string) bool {
 	if name != policies[0] || len(policies) == 1 {
 		return set[policies[0]].Complete && set[name].Complete
@@ -45,7 +46,7 @@ func (set Set) count(policies []string, name string) bool {
 	return set[name].Complete && slices.ContainsFunc(policies[1:], func(other string) bool { return set[other].Complete })
 }
 
-// incomplete says that a run of the set did not do all its outer steps.
+// incomplete reports whether a run of the set did not do all its outer steps.
 func (set Set) incomplete() bool {
 	for _, sum := range set {
 		if !sum.Complete {
@@ -55,8 +56,8 @@ func (set Set) incomplete() bool {
 	return false
 }
 
-// matchRuns lays the runs of a record beside each other that have their seed in
-// common. The first policy has to have one in the world.
+// matchRuns groups the runs of a record by seed. The first policy must have a
+// run in the world for each seed.
 func matchRuns(rec *runs.Record, policies []string, world string) (all []matched) {
 	played := map[string]map[string][]runs.Run{}
 	for _, w := range worlds {
@@ -75,11 +76,11 @@ func matchRuns(rec *runs.Record, policies []string, world string) (all []matched
 		m := matched{runs: map[string]Set{}, again: world == record.Real && n > 0}
 		for _, w := range worlds {
 			if w == record.SimLinks && world == record.Sim && first.Links == runs.Planned {
-				continue // they stand for what there is no other simulation of
+				continue // they stand for missing simulations
 			}
 			k := n
 			if w != world && world == record.Real {
-				k = 0 // the simulator gives the same each time
+				k = 0 // the simulator gives the same result each time
 			}
 			for _, name := range policies {
 				if run := runs.Seeded(played[w][name], first.Seed, k); run != nil {
@@ -97,7 +98,7 @@ func matchRuns(rec *runs.Record, policies []string, world string) (all []matched
 	return all
 }
 
-// statistics compares the policies seed by seed with the first of them.
+// statistics compares the policies with the first of them, seed by seed.
 func statistics(policies []string, all []matched) Statistics {
 	var s Statistics
 	real, simulated := false, false
@@ -156,8 +157,8 @@ func statistics(policies []string, all []matched) Statistics {
 	return s
 }
 
-// compared is what a world's runs say about how many times as fast a policy is
-// as the reference, and what that shows.
+// compared is the speed-up of a policy over the reference from a world's runs,
+// with its conclusion.
 func compared(reference, name, world string, all []matched) (stats.Estimate, string) {
 	var ratios []float64
 	for _, m := range all {
@@ -180,7 +181,7 @@ func predictionError(sim, real record.Summary) (e float64, ok bool) {
 	return float64(sim.WallClock-real.WallClock) / float64(real.WallClock), true
 }
 
-// write says what the repeats of two policies show.
+// write writes the conclusions from the repeats of two policies.
 func (s Statistics) write(out io.Writer, policies []string) {
 	e := s.Speedup["real"]
 	if s.LeftOut > 0 {
@@ -188,7 +189,7 @@ func (s Statistics) write(out io.Writer, policies []string) {
 	}
 	if e.Interval == nil {
 		if e.N <= 1 {
-			return // nobody asked for more
+			return // no repeats were requested
 		}
 		mend := " (--repeat)"
 		if e.Same {

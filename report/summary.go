@@ -44,7 +44,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\nround\tstart\tclose\tend\treduce\tbytes sent\tparticipants\tlate\t")
 	for _, r := range sum.Rounds {
-		sent := "–" // nothing is sent in the simulator
+		sent := "–" // the simulator sends nothing
 		if r.BytesSent > 0 {
 			sent = fmt.Sprint(r.BytesSent)
 		}
@@ -93,8 +93,8 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	return nil
 }
 
-// workLines says what became of inner steps, and whether the right ones were
-// left out, as far as there is something to say.
+// workLines describes what became of inner steps, and the quality of
+// sidelining, if known.
 func workLines(w *record.Work) (lines []string) {
 	if w == nil {
 		return nil
@@ -118,8 +118,8 @@ func workLines(w *record.Work) (lines []string) {
 	return lines
 }
 
-// regional says how rounds of regions, or ranks, compare with those of all, and nothing if there
-// were none.
+// regional compares rounds of regions, or ranks, with global ones. It is empty
+// if there were none.
 func regional(rounds []record.Round) string {
 	var apart, together []policy.Time
 	what := ""
@@ -140,7 +140,8 @@ func regional(rounds []record.Round) string {
 	return line
 }
 
-// uploaded says how uploads of outer states went, and nothing if there were none.
+// uploaded describes the uploads of outer states. It is empty if there were
+// none.
 func uploaded(all []record.Upload) string {
 	if len(all) == 0 {
 		return ""
@@ -152,7 +153,7 @@ func uploaded(all []record.Upload) string {
 	return fmt.Sprintf("uploads of outer states to the store: %d, each in %s (median)", len(all), words.Micros(policy.Median(took)))
 }
 
-// leftOut says what the simulator has not played.
+// leftOut names the injects that the simulator has not played.
 func leftOut(sum record.Summary) string {
 	return "the simulator has no links and leaves out: " + strings.Join(sum.NotSimulated, ", ")
 }
@@ -164,7 +165,7 @@ func reasons(f fidelity.Verdict) string {
 	return " (" + strings.Join(f.Reasons, "; ") + ")"
 }
 
-// unplayed says what of the scenario the run has not come to.
+// unplayed lists the parts of the scenario that the run never reached.
 func unplayed(sum record.Summary) (lines []string) {
 	if len(sum.NeverJoined) > 0 {
 		lines = append(lines, "never joined: "+words.Workers(sum.NeverJoined))
@@ -187,7 +188,8 @@ func first(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// decisions says who was left out, removed or taken back, and why.
+// decisions lists the workers that were left out, removed or taken back, with
+// reasons.
 func decisions(sum record.Summary) []string {
 	var lines []string
 	for _, m := range sum.Sidelined {

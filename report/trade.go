@@ -11,30 +11,31 @@ import (
 	"testbed/report/words"
 )
 
-// score is what a policy came to in a world: how long it took, and what of the
-// work done was thrown away for that.
+// score is a policy's result in a world: its time, and the work that it
+// discarded for that.
 type score struct {
 	Policy string `json:"policy"`
 	World  string `json:"world"`
 	// Wall is the wall-clock of the complete runs, in µs of scenario time.
 	Wall stats.Estimate `json:"wall_clock_us"`
-	// Speedup is the reference's wall-clock divided by the policy's, seed by
-	// seed, and Finding what it shows. The reference has none.
+	// Speedup is the reference's wall-clock divided by the policy's, seed by seed,
+	// and Finding the conclusion. The reference has none.
 	Speedup stats.Estimate `json:"-"`
 	Finding string         `json:"-"`
-	// Runs counts the runs, Complete those of them that were complete.
+	// Runs counts the runs, and Complete the complete ones.
 	Runs     int `json:"-"`
 	Complete int `json:"-"`
-	// Lost is the mean of record.Work.Lost over the complete runs; nil where a
-	// record does not have it.
+	// Lost is the mean of record.Work.Lost over the complete runs; nil if a record
+	// does not have it.
 	Lost *float64 `json:"lost"`
-	// Front says that the policy is on the Pareto front of its world: no other
-	// one is as fast and loses as little, and is better in one of the two.
+	// Front reports whether the policy is on the Pareto front of its world: no
+	// other policy is as fast and loses as little, and is better in one of the
+	// two.
 	Front bool `json:"front"`
 }
 
-// scores are those of every policy in every world that it was played in, world
-// by world.
+// scores are the scores of every policy in every world in which it was played,
+// world by world.
 func scores(policies []string, all []matched) (scores []score) {
 	for _, world := range worlds {
 		first := len(scores)
@@ -76,8 +77,8 @@ func scores(policies []string, all []matched) (scores []score) {
 }
 
 // markFront marks the scores of a world that no other one dominates. A policy
-// with an incomplete run is neither on the front nor in its way: what it would
-// have taken is not known.
+// with an incomplete run is neither on the front nor does it dominate others:
+// its time is not known.
 func markFront(world []score) {
 	compete := func(s score) bool { return s.Lost != nil && s.Complete == s.Runs }
 	dominates := func(a, b score) bool {
@@ -128,9 +129,8 @@ func (s score) LostText() string {
 	return fmt.Sprintf("%.1f %%", 100**s.Lost)
 }
 
-// rankCorrelations says for each simulated world how far its order of the
-// policies is the measured one. An incomplete run counts as slower than any
-// complete one.
+// rankCorrelations compares each simulated world's order of the policies with
+// the measured one. An incomplete run counts as slower than any complete one.
 func rankCorrelations(policies []string, all []matched) map[string]stats.Correlation {
 	if len(policies) < stats.LeastRanked {
 		return nil
@@ -151,7 +151,7 @@ func rankCorrelations(policies []string, all []matched) map[string]stats.Correla
 	return correlations
 }
 
-// walls are the wall-clocks of the policies for an order; nil if one is missing.
+// walls are the policies' wall-clocks for an order; nil if one is missing.
 func (set Set) walls(policies []string) (all []float64) {
 	for _, name := range policies {
 		sum, ok := set[name]
@@ -167,7 +167,8 @@ func (set Set) walls(policies []string) (all []float64) {
 	return all
 }
 
-// rankText says whether the simulated orders are the measured one, a line each.
+// rankText says whether the simulated orders agree with the measured one, a
+// line each.
 func rankText(all map[string]stats.Correlation) (lines []string) {
 	for _, world := range worlds {
 		c, ok := all[world]

@@ -10,8 +10,8 @@ import (
 	"testbed/record"
 )
 
-// utilizations are the figures of a run that go by this name, and what they are.
-// A measured run does not have all of them.
+// utilizations are the different figures of a run called utilization, with
+// explanations. A measured run does not have all of them.
 var utilizations = []struct {
 	suffix, legend string
 	of             func(record.Summary) *float64
@@ -23,7 +23,7 @@ var utilizations = []struct {
 }
 
 // writeUtilization writes a column for each world with the utilization under
-// every policy, and what it gains over the reference.
+// every policy, and its gain over the reference.
 func (c *Comparison) writeUtilization(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprint(w, "\nutilization")
@@ -62,8 +62,9 @@ func (c *Comparison) writeUtilization(out io.Writer) error {
 	return nil
 }
 
-// gainText is the median of a figure over a world's complete runs, and of what it
-// is more than the reference's with the same seed; not ok if no run has it.
+// gainText is the median of a figure over a world's complete runs, and the
+// median of its difference from the reference's figure with the same seed. ok
+// is false if no run has the figure.
 func gainText(sets []Set, reference, name string, of func(record.Summary) *float64) (text string, ok bool) {
 	var values, gains []float64
 	for _, set := range sets {

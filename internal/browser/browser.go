@@ -1,5 +1,5 @@
-// Package browser shows pages to Chromium, for tests of what they draw and whom
-// they ask for anything.
+// Package browser opens pages in Chromium, for tests of what they draw and of
+// the requests that they make.
 package browser
 
 import (
@@ -33,10 +33,10 @@ func Find(t *testing.T) string {
 	return ""
 }
 
-// Visit is what came of a page in the browser.
+// Visit is the result of opening a page in the browser.
 type Visit struct {
 	DOM     string   // after its scripts have run
-	Console []string // what they wrote, errors included
+	Console []string // its console output, including errors
 	Asked   []string // addresses that the page tried to reach
 }
 
@@ -46,8 +46,8 @@ var (
 )
 
 // Open shows a file to a browser that reaches no network, with an empty
-// profile. What the browser asks for of its own accord is no matter of the
-// page's: its requests name no page as their initiator.
+// profile. Requests that the browser makes by itself are not the page's: they
+// name no page as their initiator.
 func Open(t *testing.T, file string, flags ...string) Visit {
 	t.Helper()
 	return open(t, file, append(flags, "--virtual-time-budget=5000"))
@@ -55,7 +55,7 @@ func Open(t *testing.T, file string, flags ...string) Visit {
 
 func open(t *testing.T, file string, flags []string) Visit {
 	t.Helper()
-	// So long that only a browser that hangs runs out of it, on a busy machine too.
+	// So long that only a hanging browser exceeds it, even on a busy machine.
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func open(t *testing.T, file string, flags []string) Visit {
 	return v
 }
 
-// IsQuiet says that the page has written nothing and asked nobody.
+// IsQuiet checks that the page has written nothing and made no requests.
 func (v Visit) IsQuiet(t *testing.T) {
 	t.Helper()
 	if len(v.Console) > 0 {
@@ -116,8 +116,8 @@ func (v Visit) Title(t *testing.T) string {
 }
 
 // Show shows the page in a frame of a width: a browser's window cannot be as
-// narrow as a phone. The frame's page is looked at from outside, because its
-// own security policy lets no other script run.
+// narrow as a phone. The frame's page is inspected from outside, because its
+// own security policy allows no other script.
 func Show(t *testing.T, file string, width int, flags ...string) Visit {
 	t.Helper()
 	frame := filepath.Join(filepath.Dir(file), "frame.html")
@@ -158,16 +158,16 @@ addEventListener('load', () => {
 
 var answer = regexp.MustCompile(`(?s)<pre id="answer">(.*)</pre>`)
 
-// Drive shows the page in a frame of a width and has a script do something with
-// it: the body of an async function, for which inner is the page's document, and
-// until waits for what a function says. What the script returns is put into v.
-// Time is real here, since what a browser compiles in the background stands
-// still for no virtual one.
+// Drive shows the page in a frame of a width and runs a script on it. The
+// script is the body of an async function; inner is the page's document, and
+// until waits for a function's condition. Its result is stored in v. Time is
+// real here, because virtual time does not cover background compilation in a
+// browser.
 func Drive(t *testing.T, file string, width int, script string, v any, flags ...string) Visit {
 	t.Helper()
 	frame := filepath.Join(filepath.Dir(file), "frame.html")
-	// A browser is done with a page that has loaded; a frame that is being
-	// written to puts that off.
+	// A browser considers a loaded page finished; a frame that is being written to
+	// delays that.
 	page := `<!DOCTYPE html><title>driven</title><meta name="color-scheme" content="light dark"><style>body { margin: 0 } iframe { border: 0; display: block }</style>
 <pre id="answer"></pre><iframe id="page" width="` + strconv.Itoa(width) + `" height="4000"></iframe><iframe id="holding" height="1"></iframe>
 <script>

@@ -1,4 +1,4 @@
-// Package cpuwait reads how long threads have waited for a processor that others had.
+// Package cpuwait reads how long threads have waited for a busy processor.
 package cpuwait
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Times are how long each thread has waited so far, by the thread's number. What the
-// kernel does not tell is absent.
+// Times are how long each thread has waited so far, by the thread's number.
+// Threads that the kernel does not report are absent.
 type Times map[int]time.Duration
 
 // Of returns the times of some threads and of all threads of some processes and of their
@@ -58,7 +58,7 @@ func (t Times) read(tid int, dir string) {
 	}
 }
 
-// Sum is how long all threads have waited.
+// Sum is the total wait of all threads.
 func (t Times) Sum() (sum time.Duration) {
 	for _, d := range t {
 		sum += d
@@ -66,11 +66,12 @@ func (t Times) Sum() (sum time.Duration) {
 	return sum
 }
 
-// Since is how long the thread that waited most has waited since an earlier time. Of
-// threads that work at the same time it is at most what waiting cost them together.
+// Since is the longest wait of a single thread since an earlier time. For
+// threads that work simultaneously, the total delay by waiting is at least
+// that.
 func (t Times) Since(before Times) (most time.Duration) {
 	for tid, d := range t {
-		if was, is := before[tid]; is && was <= d { // else it is a new thread
+		if was, is := before[tid]; is && was <= d { // otherwise it is a new thread
 			d -= was
 		}
 		most = max(most, d)

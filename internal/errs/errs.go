@@ -1,4 +1,4 @@
-// Package errs has the kinds of errors whose meaning a caller acts on: the command
+// Package errs has the kinds of errors that callers distinguish: the command
 // chooses its exit code by them.
 package errs
 
@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// UsageError is a mistake in what was asked for.
+// UsageError is a mistake in a request.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
@@ -18,20 +18,20 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usage returns a *UsageError of an error.
 func Usage(err error) error { return &UsageError{err} }
 
-// Usagef returns a *UsageError with a text as fmt.Errorf makes it.
+// Usagef returns a *UsageError with a text in fmt.Errorf's format.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// UnsupportedError reports what this machine, or this version of the program, cannot
-// do. errors.Is(err, errors.ErrUnsupported) holds for it.
+// UnsupportedError reports something that this machine, or this version of the
+// program, cannot do. errors.Is(err, errors.ErrUnsupported) holds for it.
 type UnsupportedError struct {
-	Missing string // as "user.max_net_namespaces is 0"
-	Fix     string // for the person who runs the machine
-	Err     error  // what the kernel said; may be nil
+	Missing string // such as "user.max_net_namespaces is 0"
+	Fix     string // for the administrator of the machine
+	Err     error  // the kernel's error; may be nil
 }
 
 func (e *UnsupportedError) Error() string { return e.Missing + "; " + e.Fix }
 
-// Unwrap returns what the kernel said.
+// Unwrap returns the kernel's error.
 func (e *UnsupportedError) Unwrap() error { return e.Err }
 
 // Is reports whether target is errors.ErrUnsupported.
@@ -39,13 +39,13 @@ func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUn
 
 // FieldError reports a value that cannot be used.
 type FieldError struct {
-	Field   string // its name, or its path from the root of the file that has it
-	Problem string // as "is -1; it must not be negative"
+	Field   string // its name, or its path from the root of its file
+	Problem string // such as "is -1; it must not be negative"
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// Fields returns every *FieldError that an error is, wraps or joins.
+// Fields returns every *FieldError in an error: itself, wrapped or joined.
 func Fields(err error) (all []*FieldError) {
 	switch e := err.(type) {
 	case *FieldError:
@@ -60,10 +60,10 @@ func Fields(err error) (all []*FieldError) {
 	return all
 }
 
-// Problems collects what is wrong with fields.
+// Problems collects problems of fields.
 type Problems []error
 
-// If adds a *FieldError where something is wrong.
+// If adds a *FieldError if wrong is true.
 func (p *Problems) If(wrong bool, field, format string, args ...any) {
 	if wrong {
 		*p = append(*p, Fieldf(field, format, args...))
@@ -73,7 +73,7 @@ func (p *Problems) If(wrong bool, field, format string, args ...any) {
 // Err joins the problems; it is nil if there is none.
 func (p *Problems) Err() error { return errors.Join(*p...) }
 
-// Fieldf returns a *FieldError whose problem is a text as fmt.Sprintf makes it.
+// Fieldf returns a *FieldError with a problem in fmt.Sprintf's format.
 func Fieldf(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Sprintf(format, args...)}
 }

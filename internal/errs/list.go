@@ -2,7 +2,7 @@ package errs
 
 import "strings"
 
-// List writes names for an error that says what there is to choose from.
+// List writes names for an error that lists the possible choices.
 func List[S ~string](names []S) string {
 	parts := make([]string, len(names))
 	for i, n := range names {

@@ -1,23 +1,25 @@
-// Explore looks for failures on purpose, and keeps a log of what it has tried. It is no
-// part of CI. By default it runs the random tests with fresh seeds:
+// Explore looks for failures, and keeps a log of its attempts. It is not part
+// of CI. By default it runs the random tests with fresh seeds:
 //
 //	go run ./internal/explore -for 10m
 //	go run ./internal/explore -for 1h -run ./node
 //
-// With -suite it runs go test ./... so many times, to find what a machine can falsify:
+// With -suite it runs go test ./... so many times, to find tests that a busy
+// machine can falsify:
 //
 //	go run ./internal/explore -suite 20
 //
-// With -play it plays testbed run of scenarios of the library again and again: with a wall
-// clock that is set by minutes and years, on full disks, with signals to its processes, and
-// beside others that take the processor. It looks for results that are wrong and called
-// valid, for workers evicted for nothing, for runs that do not end or leave something
-// behind, and for records that nobody can read:
+// With -play it plays scenarios of the library with testbed run, again and
+// again: with a wall clock that is set by minutes and years, on full disks,
+// with signals to its processes, and together with programs that take the
+// processor. It looks for wrong results that are called valid, for workers
+// evicted without reason, for runs that do not end or leave something behind,
+// and for unreadable records:
 //
 //	go run ./internal/explore -play -for 1h
 //
-// What fails is printed with the command that repeats it, and its output is kept beside
-// the log.
+// Failures are printed with the command that repeats them. Their output is kept
+// next to the log.
 package main
 
 import (
@@ -57,7 +59,7 @@ func main() {
 	}
 }
 
-// explore returns how many runs have failed.
+// explore returns the number of failed runs.
 func explore(length time.Duration, pattern string, suite int, play bool, seed uint64, name string) (found int, err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return 0, err
@@ -108,8 +110,8 @@ type log struct {
 	found int
 }
 
-// run runs a command and notes what came of it. The error is that it could not be
-// noted.
+// run runs a command and logs the result. The error is that the result could
+// not be logged.
 func (l *log) run(command ...string) error {
 	revision, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
 	if err != nil {
@@ -142,7 +144,7 @@ func (l *log) run(command ...string) error {
 	return os.WriteFile(kept, out, 0o644)
 }
 
-// failures are the lines of go test that name what has failed.
+// failures are the lines of go test that name failures.
 func failures(out []byte) []byte {
 	var all [][]byte
 	for line := range bytes.Lines(out) {
@@ -153,8 +155,8 @@ func failures(out []byte) []byte {
 	return bytes.Join(all, []byte("\n"))
 }
 
-// randomTests are the tests with random cases, by package: those that lead to rapidtest
-// by functions of their package. Measured ones are none of them.
+// randomTests are the tests with random cases, by package: those that reach
+// rapidtest through functions of their package. Measured tests are excluded.
 func randomTests(pattern string) (map[string][]string, error) {
 	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}}", pattern).Output()
 	if err != nil {
@@ -167,7 +169,7 @@ func randomTests(pattern string) (map[string][]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		uses := map[string][]string{} // by function, what it names
+		uses := map[string][]string{} // by function, the names in it
 		for _, name := range names {
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 			if err != nil {
@@ -195,7 +197,7 @@ func randomTests(pattern string) (map[string][]string, error) {
 	return all, nil
 }
 
-// named are the names in a function, with their package if they are of another one.
+// named are the names in a function, with their package if it is another one.
 func named(body ast.Node) (all []string) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -212,7 +214,8 @@ func named(body ast.Node) (all []string) {
 	return all
 }
 
-// leads says whether a function uses rapidtest, or names one that does.
+// leads reports whether a function uses rapidtest, or names a function that
+// does.
 func leads(uses map[string][]string, f string, seen map[string]bool) bool {
 	if seen[f] {
 		return false

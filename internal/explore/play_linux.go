@@ -29,26 +29,26 @@ var played = []string{
 	"mixed_gpus", "noisy_neighbours", "partition_heal", "pause_resume", "persistent_straggler", "short_stalls", "three_regions", "transient_slow",
 }
 
-// undisturbed are those of them in which nothing happens at a time that could meet another
-// part of a round than it does by plan.
+// undisturbed are the scenarios among them without planned events that could
+// fall into another part of a round than planned.
 var undisturbed = []string{"homogeneous", "mixed_gpus", "noisy_neighbours", "persistent_straggler", "three_regions"}
 
 var playedPolicies = []string{"baseline", "straggler", "adaptive", "backup"}
 
-// troubles are what may happen to a run besides its scenario.
+// troubles are disturbances of a run besides its scenario.
 var troubles = []string{"nothing", "stop", "stop for good", "kill", "kill and resume", "hang up", "full disk", "small files", "load"}
 
 // runMark is in the environment of all processes of a run.
 const runMark = "TESTBED_EXPLORED"
 
-// player plays testbed run again and again, and looks at what becomes of it.
+// player plays testbed run again and again, and checks the results.
 type player struct {
 	program, dir string
 	log          *log
 	rand         *rand.Rand
 }
 
-// played is a run.
+// playedRun is a run.
 type playedRun struct {
 	number                    int
 	scenario, policy, trouble string
@@ -56,7 +56,7 @@ type playedRun struct {
 	patience                  time.Duration
 	out                       bytes.Buffer
 	code                      int
-	hit                       string        // the process that trouble struck
+	hit                       string        // process that was hit
 	hitFor                    time.Duration // length of the stall
 	problems                  []string
 }
@@ -65,7 +65,8 @@ func (r *playedRun) fail(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
-// playRuns plays runs whose wall clock is set again and again, each with a trouble.
+// playRuns plays runs whose wall clock is set again and again, each with a
+// trouble.
 func playRuns(length time.Duration, seed uint64, l *log) error {
 	dir, err := os.MkdirTemp("", "explore")
 	if err != nil {
@@ -103,7 +104,7 @@ func playRuns(length time.Duration, seed uint64, l *log) error {
 			if err := os.WriteFile(kept+".txt", append([]byte(line), r.out.Bytes()...), 0o644); err != nil {
 				return err
 			}
-			_ = os.CopyFS(kept, os.DirFS(r.dir)) // as much as there is
+			_ = os.CopyFS(kept, os.DirFS(r.dir)) // as much as exists
 		}
 		if err := os.RemoveAll(filepath.Dir(r.dir)); err != nil {
 			return err
@@ -114,7 +115,7 @@ func playRuns(length time.Duration, seed uint64, l *log) error {
 
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
 
-// play plays a run, and notes what is wrong with it.
+// play plays a run, and notes problems.
 func (p *player) play(r *playedRun) {
 	base := filepath.Join(p.dir, fmt.Sprint(r.number))
 	r.dir = filepath.Join(base, "run")
@@ -127,14 +128,14 @@ func (p *player) play(r *playedRun) {
 	case "full disk":
 		size := 64 + p.rand.IntN(1000) // KiB
 		disk := filepath.Join(base, "disk")
-		_ = os.Mkdir(disk, 0o755) // the mount says what is wrong
+		_ = os.Mkdir(disk, 0o755) // the mount reports errors
 		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%dk", size)); err == nil {
 			defer unix.Unmount(disk, unix.MNT_DETACH)
 			r.dir = filepath.Join(disk, "run")
 			args[len(args)-1] = r.dir
 			r.hit = fmt.Sprintf("%d KiB", size)
 		} else {
-			r.trouble = "nothing" // an ordinary user mounts nothing
+			r.trouble = "nothing" // an ordinary user cannot mount
 		}
 	case "load":
 		defer busy(4)()
@@ -154,7 +155,7 @@ func (p *player) play(r *playedRun) {
 	}
 	var striking sync.WaitGroup
 	striking.Go(func() { p.strike(ctx, r, cmd.Process) })
-	_ = cmd.Wait() // the exit code says it
+	_ = cmd.Wait() // the exit code shows it
 	ended := ctx.Err() == nil
 	cancel()
 	striking.Wait()
@@ -188,7 +189,7 @@ func (p *player) start(r *playedRun, cmd *exec.Cmd) {
 	cmd.WaitDelay = 10 * time.Second
 }
 
-// strike does to a process of the run what its trouble asks for, at some moment.
+// strike applies the run's trouble to one of its processes, at a random moment.
 func (p *player) strike(ctx context.Context, r *playedRun, user *os.Process) {
 	if !slices.Contains([]string{"stop", "stop for good", "kill", "kill and resume", "hang up"}, r.trouble) {
 		return
@@ -243,7 +244,7 @@ func (p *player) strike(ctx context.Context, r *playedRun, user *os.Process) {
 	}
 }
 
-// processes are those of a run, each with the name that ps shows.
+// processes are the processes of a run, each with its name in ps.
 func processes(mark string) map[int]string {
 	all := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
@@ -260,21 +261,21 @@ func processes(mark string) map[int]string {
 	return all
 }
 
-// nothingLeft looks for what the run has left behind.
+// nothingLeft looks for things that the run has left behind.
 func (p *player) nothingLeft(r *playedRun) {
 	for end := time.Now().Add(10 * time.Second); len(processes(r.mark)) > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	for pid, name := range processes(r.mark) {
 		r.fail("the process %d (%s) is left behind", pid, name)
-		_ = unix.Kill(pid, unix.SIGKILL) // the next run is to have the machine
+		_ = unix.Kill(pid, unix.SIGKILL) // the next run needs the machine
 	}
 	if left, err := os.ReadDir(filepath.Join(p.dir, fmt.Sprint(r.number), "tmp")); err != nil || len(left) > 0 {
 		r.fail("in the folder for temporary files: %v, %v", left, err)
 	}
 }
 
-// summary is what is looked at of one, and of a simulated one.
+// summary has the examined fields of a summary, real or simulated.
 type summary struct {
 	Complete bool  `json:"complete"`
 	Wall     int64 `json:"wall_clock_us"`
@@ -296,7 +297,7 @@ type playedRound struct {
 	Participants []int `json:"participants"`
 }
 
-// judge looks at the result and at the record.
+// judge checks the result and the record.
 func (p *player) judge(r *playedRun) {
 	if !slices.Contains([]int{0, 1, 3, -1}, r.code) {
 		r.fail("exit code %d", r.code)
@@ -320,7 +321,7 @@ func (p *player) judge(r *playedRun) {
 		out, err := cmd.CombinedOutput()
 		_, lacks := os.Stat(filepath.Join(r.dir, "summary.json"))
 		if r.code != 0 && lacks != nil && strings.Contains(string(out), "has not come to its end") {
-			err = nil // it was killed, or there was no room for a summary, and it says so
+			err = nil // it was killed, or there was no room for a summary, and it reports that
 		}
 		if err != nil {
 			r.fail("report cannot read the record: %v: %s", err, bytes.TrimSpace(out))
@@ -358,8 +359,8 @@ func (p *player) judge(r *playedRun) {
 		r.fail("simulating it: %v", err)
 		return
 	}
-	// Arrivals that are close to each other decide who is late. The times are those of the
-	// plan where the decisions are.
+	// Arrivals that are close to each other decide which workers are late. The
+	// times agree with the plan if the decisions do.
 	same := slices.EqualFunc(sum.Rounds, planned.Rounds, func(a, b playedRound) bool { return slices.Equal(a.Participants, b.Participants) })
 	if !same {
 		return
@@ -377,7 +378,7 @@ func readJSON(name string, to any) error {
 	return json.Unmarshal(data, to)
 }
 
-// busy keeps some processors busy until it is told to stop.
+// busy keeps some processors busy until stopped.
 func busy(count int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup

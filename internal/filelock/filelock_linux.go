@@ -1,5 +1,5 @@
-// Package filelock locks files, and tells a file that somebody else has locked from a
-// file system that cannot lock.
+// Package filelock locks files, and distinguishes a locked file from a file
+// system that cannot lock.
 package filelock
 
 import (
@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld says that somebody else has the lock.
+// ErrHeld says that another process has the lock.
 var ErrHeld = errors.New("another process has locked it")
 
 // ErrUnsupported says that the file system cannot lock.
 var ErrUnsupported = errors.New("its file system cannot lock files")
 
 // Try locks a file until it is closed, and does not wait. The error is ErrHeld,
-// ErrUnsupported, or another one, with what the system says.
+// ErrUnsupported, or another one, with the system's message.
 func Try(file *os.File) error {
 	for {
 		err := flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -1,6 +1,6 @@
-// Command kubelab is as much of a Kubernetes cluster as tests of manifests need: its
-// API server, whose flags it takes, and the controllers of Jobs and of what services
-// select.
+// Command kubelab is the part of a Kubernetes cluster that tests of manifests
+// need: its API server, whose flags it takes, and the controllers of Jobs and
+// of services' endpoints.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package lines opens files that grow by lines so that what a killed process has left
-// of a line harms nobody, and reads them.
+// Package lines opens files that grow by lines, such that an incomplete line of
+// a killed process does no harm, and reads them.
 package lines
 
 import (
@@ -12,10 +12,10 @@ import (
 	"os"
 )
 
-// Append opens a file of JSON lines to add to it, or makes it. A last line that was
-// not written to its end, as a killed process leaves it, is removed: whatever comes
-// next stands on a line of its own. Every file of a record that grows is opened by
-// Append or AppendText.
+// Append opens a file of JSON lines for appending, or creates it. An incomplete
+// last line, which a killed process may leave, is removed, so that the next one
+// is on a line of its own. Every growing file of a record is opened by Append
+// or AppendText.
 func Append(path string) (*os.File, error) {
 	file, size, whole, err := reopen(path)
 	if err == nil && whole < size {
@@ -24,8 +24,8 @@ func Append(path string) (*os.File, error) {
 	return opened(file, err)
 }
 
-// AppendText opens a log to add to it, or makes it. A last line that was not written to
-// its end is ended.
+// AppendText opens a log for appending, or creates it. An incomplete last line
+// is completed.
 func AppendText(path string) (*os.File, error) {
 	file, size, whole, err := reopen(path)
 	if err == nil && whole < size {
@@ -44,8 +44,8 @@ func opened(file *os.File, err error) (*os.File, error) {
 	return nil, fmt.Errorf("opening a file to add to it: %w", err)
 }
 
-// reopen opens a file for appending, and returns its size and that of its whole lines.
-// An error may come with a file, which is to be closed.
+// reopen opens a file for appending, and returns its size and that of its whole
+// lines. It may return a file together with an error; the caller closes it.
 func reopen(path string) (file *os.File, size, whole int64, err error) {
 	if file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 		return nil, 0, 0, err
@@ -73,9 +73,9 @@ func reopen(path string) (file *os.File, size, whole int64, err error) {
 	return file, size, 0, nil
 }
 
-// Read decodes JSON lines into values of a type and gives each to take, with its
-// text and its number, which counts from 1. A last line that was cut off, as a killed
-// run leaves it, is left out. An error names the line.
+// Read decodes JSON lines into values of a type and calls take with each, with
+// its text and its number from 1. An incomplete last line, which a killed run
+// may leave, is skipped. An error names the line.
 func Read[T any](r io.Reader, what string, take func(line int, text []byte, v *T) error) error {
 	in := bufio.NewReader(r)
 	for line := 1; ; line++ {

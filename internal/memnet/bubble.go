@@ -12,8 +12,8 @@ import (
 )
 
 // PacketSize is the largest UDP payload of nodes in virtual time, in bytes:
-// quic-go 0.65 runs its pacer with 1280 bytes whatever the packet size, and while
-// its budget lies between the two it spins until time has passed, which in
+// quic-go 0.65 runs its pacer with 1280 bytes whatever the packet size. While
+// its budget is between the two, it spins until time has passed, which in
 // virtual time never happens.
 const PacketSize = 1280
 
@@ -27,7 +27,7 @@ func Bubble(t *testing.T, f func(t *testing.T)) {
 }
 
 // TryBubble is Bubble for tests that judge deadlocks and leaked goroutines
-// themselves. What f fails on t counts as well.
+// themselves. Failures on the inner t count as well.
 func TryBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -39,8 +39,8 @@ func TryBubble(t *testing.T, f func(t *testing.T)) (problem error) {
 	return nil
 }
 
-// secrets are credentials made inside a bubble, where every run begins at the
-// same time, so that one set serves them all.
+// secrets are credentials made inside a bubble. Every bubble begins at the same
+// time, so one set serves all.
 var secrets struct {
 	sync.Mutex
 	authority *identity.Authority

@@ -1,4 +1,4 @@
-// Package memnet lets tests play many nodes in one process: a network of packet
+// Package memnet lets tests run many nodes in one process: a network of packet
 // connections with the links of a plan, virtual time, and certificates.
 package memnet
 
@@ -21,8 +21,8 @@ import (
 type Net struct {
 	Began time.Time
 	Base  *shaping.Plan
-	// Tap, if set before the first packet, is told of every packet sent, by one
-	// goroutine at a time.
+	// Tap, if set before the first packet, is called with every packet sent, by
+	// one goroutine at a time.
 	Tap func(Packet)
 
 	mu      sync.Mutex
@@ -41,7 +41,7 @@ type Packet struct {
 
 const maxPackets = 1 << 16 // in flight at a time; more are lost
 
-// New makes the network of a plan, from now on.
+// New makes the network of a plan. Its time begins now.
 func New(plan *shaping.Plan) *Net {
 	n := &Net{
 		Began: time.Now(), Base: plan, queue: userlink.NewQueue[Packet](plan, maxPackets),
@@ -76,8 +76,8 @@ func (n *Net) ListenAt(node string, port uint16) *Socket {
 	return s
 }
 
-// Fault puts faults on the links under the name of their cause, or without any
-// takes that cause's away.
+// Fault applies faults to the links under the name of their cause. Without
+// faults it removes the cause's.
 func (n *Net) Fault(t testing.TB, name string, faults ...shaping.Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,7 +85,7 @@ func (n *Net) Fault(t testing.TB, name string, faults ...shaping.Fault) {
 		delete(n.faults, name)
 	}
 	var all []shaping.Fault
-	for _, f := range n.faults { // what they change does not overlap, or alike
+	for _, f := range n.faults { // their changes do not overlap, or are equal
 		all = append(all, f...)
 	}
 	plan, err := shaping.Compose(n.Base, all)
@@ -112,7 +112,7 @@ func (n *Net) send(s *Socket, to netip.AddrPort, data []byte) {
 	}
 }
 
-// Inject puts a packet with whatever sender into the network near its receiver.
+// Inject puts a packet with any sender into the network near its receiver.
 func (n *Net) Inject(p Packet) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,7 +124,7 @@ func (n *Net) Inject(p Packet) {
 	}
 }
 
-// Sockets returns those that are open, by address.
+// Sockets returns the open sockets, by address.
 func (n *Net) Sockets() map[netip.AddrPort]*Socket {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,7 +148,7 @@ func (n *Net) deliver() {
 		}
 		s := n.sockets[p.To]
 		if s == nil {
-			// The host says so, at once, as with an ICMP message.
+			// The host reports it, at once, as with an ICMP message.
 			if from := n.sockets[p.From]; from != nil {
 				select {
 				case from.Unreachable <- p.To:
@@ -168,7 +168,7 @@ func (n *Net) deliver() {
 // Socket is a net.PacketConn of a Net.
 type Socket struct {
 	Addr netip.AddrPort
-	// Unreachable gives addresses that packets were sent to in vain.
+	// Unreachable delivers addresses to which packets were sent in vain.
 	Unreachable chan netip.AddrPort
 
 	net    *Net
@@ -219,8 +219,8 @@ func (s *Socket) Close() error {
 
 func (s *Socket) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(s.Addr) }
 
-// SetReadDeadline knows deadlines in the past, which end a read at once, and
-// none at all; the transport uses no others.
+// SetReadDeadline supports deadlines in the past, which end a read at once, and
+// no deadline. The transport uses no others.
 func (s *Socket) SetReadDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

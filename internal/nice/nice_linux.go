@@ -1,4 +1,4 @@
-// Package nice lets long computing stand back behind everything else.
+// Package nice lets long computing yield to everything else.
 package nice
 
 import (
@@ -8,8 +8,8 @@ import (
 )
 
 // Thread gives the goroutine that calls it a thread of its own of the lowest
-// priority, until it ends. Where that is refused it computes at the usual one. It
-// returns the number of the thread.
+// priority, until it ends. If that is refused, it computes at the usual
+// priority. It returns the number of the thread.
 func Thread() (tid int) {
 	runtime.LockOSThread() // never undone: the thread ends with the goroutine
 	tid = unix.Gettid()

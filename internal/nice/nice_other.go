@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package nice lets long computing stand back behind everything else.
+// Package nice lets long computing yield to everything else.
 package nice
 
 // Thread changes nothing here: threads have no priorities of their own, and no numbers.

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Noise takes a third of every processor away by fits and starts, as the host
-// of a virtual machine does that has promised its processors to others too: a
-// thread for each CPU is busy for about 10 ms at real-time priority, before
-// which all other threads give way, and then sleeps for about 20. What no busy
-// machine can falsify is to pass beside it:
+// Noise takes a third of every processor away at irregular intervals, like the
+// host of a virtual machine with overcommitted processors. A thread for each
+// CPU is busy for about 10 ms at real-time priority, ahead of all other
+// threads, and then sleeps for about 20. Tests that no busy machine can falsify
+// must pass together with it:
 //
 //	go run ./internal/noise -for 15m & go test ./...
 //
@@ -54,12 +54,12 @@ func main() {
 	fmt.Fprintf(os.Stderr, "noise: took %.1f %% of %d CPUs for %v\n", 100*share, cpus.Count(), time.Since(began).Round(time.Second))
 }
 
-// disturb adds the nanoseconds that it was busy to taken, and never returns. Its
-// loop calls the kernel past the Go scheduler, which would take the thread's
-// place away and give it back by threads without priority.
+// disturb adds its busy nanoseconds to taken, and never returns. Its loop calls
+// the kernel without the Go scheduler, which would take the thread's place away
+// and return it through threads without priority.
 func disturb(cpu int, random *rand.Rand, taken *atomic.Int64) {
 	var lengths [1000][2]int64
-	for i := range lengths { // half to one and a half times the average, evenly
+	for i := range lengths { // uniformly, half to one and a half times the average
 		lengths[i] = [2]int64{int64(idle/2) + random.Int64N(int64(idle)), int64(busy/2) + random.Int64N(int64(busy))}
 	}
 	runtime.LockOSThread()

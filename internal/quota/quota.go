@@ -1,5 +1,5 @@
-// Package quota reads what the control group of this process may use of its machine:
-// containers and systemd's units often get less than there is.
+// Package quota reads the limits of this process's control group: containers
+// and systemd's units often get less than the whole machine.
 package quota
 
 import (
@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Quota is what a process may use, and has. Zero: no limit, or none known.
+// Quota has a process's limits and usage. Zero: no limit, or none known.
 type Quota struct {
 	CPUs        float64       // processors
 	MemoryBytes int64         // of memory
-	UsedBytes   int64         // of these, so far
+	UsedBytes   int64         // in use so far
 	Throttled   time.Duration // total time in which the quota CPUs was used up
 }
 
 // Read reads the quota of this process. It is cheap.
 func Read() Quota { return read("/proc/self/cgroup", "/sys/fs/cgroup") }
 
-// String names the limits, for people; empty where there is none.
+// String names the limits, for people; empty if there are none.
 func (q Quota) String() string {
 	var parts []string
 	if q.CPUs > 0 {
@@ -35,7 +35,8 @@ func (q Quota) String() string {
 	return strings.Join(parts, " and ")
 }
 
-// Processors is how many of so many processors a program can keep busy, at least 1.
+// Processors is how many of so many processors a program can keep busy, at
+// least 1.
 func (q Quota) Processors(all int) int {
 	if q.CPUs > 0 {
 		all = min(all, int(math.Ceil(q.CPUs)))
@@ -55,7 +56,7 @@ func read(list, mount string) (q Quota) {
 			continue
 		}
 		switch controllers := strings.Split(f[1], ","); {
-		case f[1] == "": // version 2, by itself or beside version 1
+		case f[1] == "": // version 2, alone or together with version 1
 			for _, root := range []string{mount, filepath.Join(mount, "unified")} {
 				q.each(root, f[2], q.version2)
 			}
@@ -82,8 +83,9 @@ func (q *Quota) eachOf(mount, name, controller, group string, look func(dir stri
 	}
 }
 
-// each looks at a group and at those around it, up to the root that is seen here: in a
-// container that is the container's own, under which its group's name means nothing.
+// each visits a group and those around it, up to the visible root: in a
+// container that is the container's own, under which its group's name has no
+// meaning.
 func (q *Quota) each(root, group string, look func(dir string)) {
 	for dir := filepath.Join("/", group); ; dir = filepath.Dir(dir) {
 		look(filepath.Join(root, dir))
@@ -115,7 +117,7 @@ func (q *Quota) memory1(dir string) {
 	}
 }
 
-// limit takes a quota of processor time for a period, if it is the least.
+// limit records a quota of processor time for a period, if it is the smallest.
 func (q *Quota) limit(quota, period int64, stat []string, throttled string, unit time.Duration) {
 	if quota <= 0 || period <= 0 {
 		return
@@ -130,7 +132,8 @@ func (q *Quota) limit(quota, period int64, stat []string, throttled string, unit
 	}
 }
 
-// noLimit is more memory than any machine has: version 1 writes such for none.
+// noLimit is more memory than any machine has: version 1 writes such values for
+// no limit.
 const noLimit = 1 << 60
 
 func (q *Quota) memory(limit int64, used []string) {

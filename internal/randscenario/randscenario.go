@@ -1,4 +1,4 @@
-// Package randscenario makes up scenarios for property tests.
+// Package randscenario generates scenarios for property tests.
 package randscenario
 
 import (
@@ -10,8 +10,8 @@ import (
 	"testbed/train/work"
 )
 
-// Draw makes up a valid scenario of up to six workers and eight injects, small
-// enough that thousands are simulated in a second.
+// Draw generates a valid scenario of up to six workers and eight injects, small
+// enough for thousands of simulations in a second.
 func Draw(t *rapid.T) *scenarios.Scenario {
 	draw := func(low, high int, what string) policy.Time {
 		return policy.Time(rapid.IntRange(low, high).Draw(t, what))

@@ -6,28 +6,28 @@ import (
 	"math"
 )
 
-// LeastRanked is the number of things below which no order of them is compared:
-// two are in the same order or not, and that is what their ratio says.
+// LeastRanked is the least number of things whose order is compared: two are in
+// the same order or not, which their ratio shows.
 const LeastRanked = 3
 
-// Correlation is how far two orders of the same things agree.
+// Correlation is the agreement of two orders of the same things.
 type Correlation struct {
-	// Things is how many are ordered, N how many measurements the order is
-	// taken from.
+	// Things is the number of ordered things, N the number of measurements behind
+	// the order.
 	Things int `json:"things"`
 	N      int `json:"n"`
-	// Tau is Kendall's rank correlation: 1 for the same order, 0 for no
-	// relation, -1 for the reverse. It is nil where there is none; Why says why.
+	// Tau is Kendall's rank correlation: 1 for the same order, 0 for no relation,
+	// -1 for the reverse. It is nil if there is none; Why gives the reason.
 	Tau *float64 `json:"tau"`
-	// Interval is nil where there is none; Why says why.
+	// Interval is nil if there is none; Why gives the reason.
 	Interval *Interval `json:"interval"`
 	Why      string    `json:"why,omitempty"`
 }
 
 // KendallTau returns the rank correlation of two lists of values of the same
 // things, with ties as in tau-b (Kendall, The treatment of ties in ranking
-// problems, Biometrika 33, 1945). Infinite values are in order, NaN is not. ok is
-// false where a list has no order: all of its values are equal.
+// problems, Biometrika 33, 1945). Infinite values are in order, NaN is not. ok
+// is false if a list has no order: all of its values are equal.
 func KendallTau(x, y []float64) (tau float64, ok bool) {
 	var agree, inX, inY int // pairs of things: in the same order less reversed, and not tied
 	for i := range x {
@@ -44,11 +44,12 @@ func KendallTau(x, y []float64) (tau float64, ok bool) {
 	return float64(agree) / math.Sqrt(float64(inX)*float64(inY)), true
 }
 
-// RankCorrelation compares the orders in which two worlds have the same things,
-// by the medians of their measurements: x[i][k] and y[i][k] are the i-th of thing
-// k, and belong together. The interval is a bootstrap over i, that is over
-// measurements and not over things: it says how far noise may have moved the
-// order, not what other things would do. A sample without an order counts as 0.
+// RankCorrelation compares two worlds' orders of the same things, by the
+// medians of their measurements: x[i][k] and y[i][k] are the i-th measurements
+// of thing k, and belong together. The interval is a bootstrap over i, that is,
+// over measurements rather than things: it shows how far noise may have changed
+// the order, not the effect of other things. A sample without an order counts
+// as 0.
 func RankCorrelation(x, y [][]float64) Correlation {
 	c := Correlation{N: len(x)}
 	if c.N > 0 {
@@ -82,7 +83,7 @@ func RankCorrelation(x, y [][]float64) Correlation {
 	return c
 }
 
-// medians are those of each thing over the measurements picked.
+// medians are the medians of each thing over the picked measurements.
 func medians(x [][]float64, picks []int) []float64 {
 	of := make([]float64, len(x[0]))
 	values := make([]float64, len(picks))

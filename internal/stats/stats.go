@@ -1,5 +1,5 @@
-// Package stats says what repeated measurements allow to be said: a median and
-// how far it can be trusted.
+// Package stats computes results of repeated measurements: a median and how far
+// it can be trusted.
 package stats
 
 import (
@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// LeastRepeats is the number of measurements below which there is no interval.
+// LeastRepeats is the least number of measurements for an interval.
 const LeastRepeats = 3
 
 // resamples is the number of bootstrap samples.
@@ -23,32 +23,34 @@ const nominal = 0.95
 type Estimate struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`
-	// Interval is nil where there is none; Why says why.
+	// Interval is nil if there is none; Why gives the reason.
 	Interval *Interval `json:"interval"`
 	Why      string    `json:"why,omitempty"`
-	// Same says that there were values enough for an interval, and all are the same.
+	// Same reports that there were enough values for an interval, and all are the
+	// same.
 	Same bool `json:"same,omitempty"`
 }
 
-// Interval is where the median of the population is believed to lie, or
-// whatever else was estimated.
+// Interval is a confidence interval of the population's median, or of another
+// estimated quantity.
 type Interval struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// Level is the probability with which such an interval holds it: 0.95, or
-	// what as few measurements allow at most.
+	// Level is the probability that such an interval contains it: 0.95, or the
+	// most that few measurements allow.
 	Level float64 `json:"level"`
 }
 
-// Contains says whether the interval has x in it, its ends included.
+// Contains reports whether the interval contains x, including its ends.
 func (i Interval) Contains(x float64) bool { return i.Low <= x && x <= i.High }
 
-// Unchanged is what ratios show that are the same with every seed.
+// Unchanged is the finding for ratios that are the same with every seed.
 const Unchanged = "the seeds change nothing"
 
-// Finding says what the ratio of two times shows: faster or slower in words of
-// the caller's, "no difference shown" if the interval holds 1, and nothing
-// without an interval, unless that is so because all ratios are the same.
+// Finding is the conclusion from the ratio of two times: faster or slower in
+// the caller's words, or "no difference shown" if the interval contains 1. It
+// is empty without an interval, unless that is so because all ratios are the
+// same.
 func (e Estimate) Finding(above, below string) string {
 	switch i := e.Interval; {
 	case e.NoDifference():
@@ -63,8 +65,8 @@ func (e Estimate) Finding(above, below string) string {
 	return below
 }
 
-// NoDifference says of the ratio of two times that it shows no difference: the interval
-// holds 1, or all ratios are 1.
+// NoDifference reports whether the ratio of two times shows no difference: the
+// interval contains 1, or all ratios are 1.
 func (e Estimate) NoDifference() bool {
 	return e.Interval != nil && e.Interval.Contains(1) || e.Same && e.Median == 1
 }
@@ -80,9 +82,9 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Quantile returns the value at or just below the share p of the way through the
-// sorted values, from the least (0) to the largest (1), which is none but one of
-// them; NumPy calls this the method "lower". Of no values it is zero.
+// Quantile returns the value at or just below the share p of the way through
+// the sorted values, from the least (0) to the largest (1), always one of the
+// values. NumPy calls this the method "lower". Without values it is zero.
 func Quantile[T any](sorted []T, p float64) T {
 	if len(sorted) == 0 {
 		var none T
@@ -93,13 +95,14 @@ func Quantile[T any](sorted []T, p float64) T {
 
 // Estimated returns the median of the values with its percentile bootstrap
 // interval (Efron & Tibshirani, An Introduction to the Bootstrap, chapter 13).
-// The median, because one lucky run must not move it. The same values give the
-// same interval, in whatever order they come.
+// It uses the median, because one lucky run must not move it. The same values
+// give the same interval, in whatever order they come.
 //
-// No interval made of n values can reach beyond them, and all of them lie on
-// one side of the population's median with probability 2·2⁻ⁿ. So the level of
-// three values is 0.75 at most, of four 0.875, of five 0.9375. Values that are all the
-// same have no interval: a thousand runs in which nothing varies say as much as one.
+// No interval from n values can reach beyond them, and all of them are on one
+// side of the population's median with probability 2·2⁻ⁿ. So the level of three
+// values is 0.75 at most, of four 0.875, of five 0.9375. Values that are all
+// the same have no interval: a thousand runs without variation carry as much
+// information as one.
 func Estimated(values []float64) Estimate {
 	n := len(values)
 	e := Estimate{N: n}
@@ -122,7 +125,7 @@ func Estimated(values []float64) Estimate {
 	return e
 }
 
-// Level is that of an interval made of n values.
+// Level is the level of an interval from n values.
 func Level(n int) float64 { return min(nominal, 1-2*math.Pow(0.5, float64(n))) }
 
 // bootstrap returns the percentile interval of a statistic of n measurements.

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package steady reads the clock that all processes of a machine share and that nobody
-// can set.
+// Package steady reads a clock that all processes of a machine share and that
+// nobody can set.
 package steady
 
 import (
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is CLOCK_MONOTONIC: the time since some moment before all processes of this
-// machine began. It is the clock of Go's timers. It stalls while the machine is
-// suspended, as they do.
+// Now is CLOCK_MONOTONIC: the time since some moment before all processes of
+// this machine began. It is the clock of Go's timers. Like them, it stands
+// still while the machine is suspended.
 func Now() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail

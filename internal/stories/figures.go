@@ -7,17 +7,17 @@ import (
 	"testbed/record"
 )
 
-// Figures are what is published of torchft's trials: how many tries of an outer
-// step there were, how many of them were committed, how many groups took part in
-// one on average, and how long one took.
+// Figures are the published figures of torchft's trials: the number of tries of
+// an outer step, the number committed, the mean number of participating groups,
+// and the mean duration.
 type Figures struct {
 	Tries, Committed int
 	Participants     float64
 	Step             policy.Time
 }
 
-// FiguresOf counts a run. A try that failed while somebody healed has no reduction:
-// it counts by its quorum id, and among Participants it is not.
+// FiguresOf counts a run. A try that failed during a healing has no reduction.
+// It is counted by its quorum id, and does not count among Participants.
 func FiguresOf(events []record.Event) (f Figures) {
 	healed, reduced := map[int64]bool{}, map[int64]bool{}
 	participants, last := 0, policy.Time(0)

@@ -1,6 +1,6 @@
-// Package stories knows the failures that torchft's assumptions page warns of, one
-// scenario of the library each, and tells in words what became of a run's quorums,
-// in whichever world it was played. Tests hold the worlds against each other by it.
+// Package stories has the failures that torchft's assumptions page warns of,
+// one scenario of the library each. It describes the fate of a run's quorums in
+// words, in whichever world it was played. Tests use it to compare the worlds.
 package stories
 
 import (
@@ -12,16 +12,16 @@ import (
 	"testbed/record"
 )
 
-// attempt is what one or more quorums of the same members came to.
+// attempt is the outcome of one or more quorums of the same members.
 type attempt struct {
 	id, lastID   int64
 	participants []policy.ID
-	without      []policy.ID // those that did not commit
+	without      []policy.ID // members that did not commit
 	steps        []int       // of each, in order
 	failed       policy.Rule // or the steps count
 }
 
-// Tell says which quorums came about, what they came to, who healed and who died,
+// Tell lists the quorums, their outcomes, and the workers that healed and died,
 // in order:
 //
 //	quorum 1 of 0 1 2 3 takes 1-4
@@ -29,7 +29,7 @@ type attempt struct {
 //	quorum 2 of 0 1 2 fails 5 2 times (timeout)
 //	complete
 //
-// What happens again in the same way is said once.
+// Repetitions are listed once.
 func Tell(events []record.Event) []string {
 	t := teller{running: map[policy.Epoch]attempt{}}
 	for _, e := range events {
@@ -41,8 +41,8 @@ func Tell(events []record.Event) []string {
 
 type teller struct {
 	said    []string
-	running map[policy.Epoch]attempt // by epoch: begun, and not known how it ends
-	pending []attempt                // to be said when something else happens
+	running map[policy.Epoch]attempt // by epoch: begun, and without a known end
+	pending []attempt                // to be listed when something else happens
 }
 
 func (t *teller) add(e record.Event) {
@@ -82,8 +82,8 @@ func (t *teller) add(e record.Event) {
 	}
 }
 
-// ended notes what an attempt came to, together with the last one of the same
-// members if that came to the same.
+// ended records an attempt, together with the last one of the same members if
+// that had the same outcome.
 func (t *teller) ended(epoch policy.Epoch, a attempt) {
 	delete(t.running, epoch)
 	for i := len(t.pending) - 1; i >= 0; i-- {
@@ -99,7 +99,8 @@ func (t *teller) ended(epoch policy.Epoch, a attempt) {
 	t.pending = append(t.pending, a)
 }
 
-// repeats reports whether another attempt of the same members came to the same.
+// repeats reports whether another attempt of the same members had the same
+// outcome.
 func (a attempt) repeats(b attempt) bool {
 	if !slices.Equal(a.participants, b.participants) || !slices.Equal(a.without, b.without) || a.failed != b.failed {
 		return false

@@ -15,8 +15,9 @@ real:
   time_scale: 100
 `
 
-// Extremes are scenarios, by name, in which every property of paths is at its extremes,
-// or the rate far below a megabit. Their links are as planned on every backend.
+// Extremes are scenarios, by name, in which every property of paths is at its
+// extremes, or the rate is far below a megabit. Their links must be as planned
+// on every backend.
 var Extremes = map[string]string{
 	"paths": extremes + `
   links:

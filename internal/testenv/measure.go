@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Machine is what others took of the machine while something was measured. The
-// zero Machine is one that the measurement had to itself.
+// Machine describes how much of the machine other programs took during a
+// measurement. The zero Machine means that the measurement had it alone.
 type Machine struct {
-	// Taken is the share of all processor time that went to programs that are
-	// not of this test, or to other machines of the same host.
+	// Taken is the share of all processor time that went to programs outside this
+	// test, or to other machines of the same host.
 	Taken float64
-	// Late is by how much a bare timer of a millisecond fired too late, at worst.
+	// Late is the worst lateness of a bare timer of a millisecond.
 	Late time.Duration
 }
 
@@ -26,39 +26,39 @@ func (m Machine) String() string {
 	return fmt.Sprintf("others took %.0f %% of the processors, and a timer was %v late at worst", 100*m.Taken, m.Late.Round(10*time.Microsecond))
 }
 
-// quiet says whether a measurement had the machine to itself. Services take some
-// of an idle machine too, and its account has a grain of a hundredth of a second;
-// a timer waits for programs of the test itself. Hosts that do not say what they
-// withhold show by the timer alone.
+// quiet reports whether a measurement had the machine alone. Services take some
+// of an idle machine too, and accounting has a resolution of a hundredth of a
+// second. A timer also waits for programs of the test itself. Hosts that do not
+// report withheld time are noticed by the timer alone.
 func (m Machine) quiet() bool { return m.Taken < services && m.Late < 10*time.Millisecond }
 
-// services is the share that they may take.
+// services is the share that services may take.
 const services = 0.02
 
-// attempts is how often a measurement is taken at most.
+// attempts is the most attempts at a measurement.
 const attempts = 3
 
-// mostExcused is the share that a scheduler which is fair to both may leave to
-// another program where the test needs the processors itself. A program that
-// merely fills what is idle takes more, and excuses nothing by that.
+// mostExcused is the share that a fair scheduler may leave to another program
+// while the test needs the processors itself. A program that merely fills idle
+// time takes more, which excuses nothing.
 const mostExcused = 0.5
 
-// Measure takes a measurement and judges it. judge says what is wrong with it,
-// if anything, given what others took meanwhile: given the zero Machine it has
-// the tolerance of a quiet one, otherwise that much more as the taken time
-// explains.
+// Measure takes a measurement and judges it. judge reports what is wrong with
+// it, if anything, given the time that others took meanwhile. For the zero
+// Machine it has the tolerance of a quiet machine, otherwise as much more as
+// the taken time explains.
 //
-// A measurement that seems wrong is taken again, twice at most, and what the machine
-// did meanwhile is logged. The last one has to be right: on a quiet machine for the
-// zero Machine, on a busy one for what others took. Measure ends neither the test
-// nor the goroutine.
+// A measurement that seems wrong is taken again, twice at most, and the state
+// of the machine is logged. The last one has to be right: on a quiet machine
+// for the zero Machine, on a busy one for the time that others took. Measure
+// ends neither the test nor the goroutine.
 func Measure(t testing.TB, measure func() (judge func(Machine) error)) {
 	t.Helper()
 	needName(t)
 	repeat(t, watch, measure)
 }
 
-// repeat has watch say what was taken.
+// repeat repeats a measurement; watch reports the taken time.
 func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (judge func(Machine) error)) {
 	t.Helper()
 	for attempt := 1; ; attempt++ {
@@ -101,7 +101,7 @@ func watch() (stop func() Machine) {
 	}
 }
 
-// watchTimer looks how late a bare timer fires, at worst.
+// watchTimer measures the worst lateness of a bare timer.
 func watchTimer() (stop func() time.Duration) {
 	ended, late := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -126,9 +126,10 @@ func watchTimer() (stop func() time.Duration) {
 // tick is the unit of the kernel's accounts.
 const tick = time.Second / 100
 
-// processorTime is how long the processors were busy with programs, or the host
-// withheld them, of all the time since the machine started (proc_stat(5)).
-// Interrupts do not count as busy: most of them carry the packets of the test.
+// processorTime is how long the processors were busy with programs, or were
+// withheld by the host, and all the time since the machine started
+// (proc_stat(5)). Interrupts do not count as busy: most of them carry the
+// packets of the test.
 func processorTime() (busy, all time.Duration) {
 	stat, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(stat), "\n")
@@ -144,8 +145,8 @@ func processorTime() (busy, all time.Duration) {
 	return busy, all
 }
 
-// ownTime is the processor time of this process and of its descendants, those that
-// have ended and been waited for included (proc_pid_stat(5)).
+// ownTime is the processor time of this process and of its descendants,
+// including those that have ended and been waited for (proc_pid_stat(5)).
 func ownTime() (sum time.Duration) {
 	parents, spent := map[int]int{}, map[int]time.Duration{}
 	dirs, _ := os.ReadDir("/proc")

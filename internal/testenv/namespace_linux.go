@@ -8,10 +8,10 @@ import (
 	"testbed/internal/thread"
 )
 
-// InNewNamespace runs f on a thread of its own in a fresh network namespace,
-// and waits for it. The thread is left to die, so the namespace lives no
-// longer than what f leaves open in it. f may end the test only by returning:
-// it must not call t.FailNow and the like.
+// InNewNamespace runs f on a thread of its own in a new network namespace, and
+// waits for it. The thread then ends, so the namespace lives only as long as
+// something that f leaves open in it. f may end the test only by returning: it
+// must not call t.FailNow and the like.
 func InNewNamespace(t testing.TB, f func()) {
 	t.Helper()
 	var err error

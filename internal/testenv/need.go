@@ -1,6 +1,7 @@
-// Package testenv says what tests need of the machine, and what the machine did
-// while they measured. Where something is missing a test is skipped with the reason,
-// but fails if CI=true: there a skip would be a test that nobody runs.
+// Package testenv checks what tests need of the machine, and observes the
+// machine during measurements. If something is missing, a test is skipped with
+// the reason, but fails if CI=true: there a skip would be a test that nobody
+// runs.
 package testenv
 
 import (
@@ -12,8 +13,8 @@ import (
 	"testing"
 )
 
-// Need skips a test for the reason err, if there is one: what it needs is not here.
-// In CI it fails the test.
+// Need skips a test for the reason err, if there is one: something that it
+// needs is missing. In CI it fails the test.
 func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {
@@ -27,9 +28,9 @@ func Need(t testing.TB, err error) {
 // measuredName begins the names of the tests of the measured suite.
 const measuredName = "TestMeasured"
 
-// Measured is called first by tests that judge a rate, a delay or a time, or that
-// take minutes. A busy machine could falsify them, so they belong to the measured
-// suite: they are skipped unless -run asks for them by name.
+// Measured must be called first by tests that judge a rate, a delay or a time,
+// or that take minutes. A busy machine could falsify them, so they belong to
+// the measured suite: they are skipped unless -run asks for them by name.
 func Measured(t testing.TB) {
 	t.Helper()
 	needName(t)
@@ -38,20 +39,20 @@ func Measured(t testing.TB) {
 	}
 }
 
-// AskedToMeasure says whether -run asks for the measured suite.
+// AskedToMeasure reports whether -run asks for the measured suite.
 func AskedToMeasure() bool {
 	return strings.Contains(flag.Lookup("test.run").Value.String(), "Measured")
 }
 
-// MeasuredParallel is Measured for a test that waits for seconds more than it computes.
-// Such tests run at the same time, after the package's other tests.
+// MeasuredParallel is Measured for a test that waits for seconds more than it
+// computes. Such tests run simultaneously, after the package's other tests.
 func MeasuredParallel(t *testing.T) {
 	t.Helper()
 	Measured(t)
 	t.Parallel()
 }
 
-// needName fails a test that measures and does not say so in its name.
+// needName fails a test that measures without the name for it.
 func needName(t testing.TB) {
 	t.Helper()
 	if !strings.HasPrefix(t.Name(), measuredName) {
@@ -59,9 +60,9 @@ func needName(t testing.TB) {
 	}
 }
 
-// WatchSources looks at every source file below a folder. The go command reuses
-// a test's result until a file that the test has looked at changes, and a test
-// that builds programs imports nothing of them.
+// WatchSources reads every source file below a folder. The go command reuses a
+// test's result until a file that the test has read changes, and a test that
+// builds programs does not import them.
 func WatchSources(t testing.TB, root string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package testprogram is a trainer of a user's own for tests: it takes steps that
-// depend on all that they may depend on, and does wrong whatever it is told to.
+// Package testprogram is a user's own trainer for tests: its steps depend on
+// everything that they may depend on, and it misbehaves as requested.
 package testprogram
 
 import (
@@ -21,9 +21,10 @@ import (
 	"testbed/train/program/wire"
 )
 
-// Main is the program. Its last argument says how it behaves: "well", or
-// "WHAT at PLACE", for one worker "WHAT at PLACE of 1"; or "computes MILLISECONDS".
-// With "again, " before that it trains for one run after another.
+// Main is the program. Its last argument determines its behaviour: "well", or
+// "WHAT at PLACE", for one worker "WHAT at PLACE of 1"; or "computes
+// MILLISECONDS". With "again, " before that it trains for one run after
+// another.
 func Main() {
 	if err := trains(os.Args[len(os.Args)-1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -105,7 +106,7 @@ func trainsFor(run *client.Run, how string) error {
 	return run.Err()
 }
 
-// copies is for benchmarks: it computes nothing with so many parameters.
+// copies is for benchmarks: it computes nothing, with so many parameters.
 func copies(run *client.Run, parameters string) error {
 	n, err := strconv.Atoi(parameters)
 	if err != nil {
@@ -129,7 +130,7 @@ func computes(run *client.Run, milliseconds string) error {
 	if err != nil {
 		return err
 	}
-	runtime.LockOSThread() // whose processor time counts
+	runtime.LockOSThread() // its processor time counts
 	used := func() time.Duration {
 		var now unix.Timespec
 		_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) // the clock exists
@@ -146,7 +147,7 @@ func computes(run *client.Run, milliseconds string) error {
 	return run.Err()
 }
 
-// misbehave does what how names, if it names this place: "WHAT at PLACE".
+// misbehave misbehaves as how demands, if it names this place: "WHAT at PLACE".
 func misbehave(how, place string) {
 	what, at, _ := strings.Cut(how, " at ")
 	if at != place {

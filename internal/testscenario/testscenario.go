@@ -1,4 +1,4 @@
-// Package testscenario has what tests of several rooms do with scenarios.
+// Package testscenario has helpers for tests with scenarios in several rooms.
 package testscenario
 
 import (
@@ -8,8 +8,8 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// Resolve takes a scenario apart for a run under a policy; without a name none is
-// chosen. It ends the test if that fails.
+// Resolve resolves a scenario for a run under a policy; without a name no
+// policy is chosen. It ends the test if that fails.
 func Resolve(t testing.TB, s *scenarios.Scenario, policyName string) *resolved.Scenario {
 	t.Helper()
 	r, err := s.Resolve(policyName)

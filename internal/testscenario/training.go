@@ -11,9 +11,9 @@ import (
 	"testbed/train/replay"
 )
 
-// CheckTraining holds the outer states and the losses in a record against those that it
-// leads to, which have to be the same, bit by bit. It names every one that is
-// not.
+// CheckTraining compares the outer states and the losses in a record with those
+// computed from it, which must be the same, bit by bit. It names every
+// difference.
 func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 	t, err := replay.New(s)
 	if err != nil {
@@ -26,8 +26,8 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 	about := func(e *record.Event) string {
 		return fmt.Sprintf("the contribution of %s to outer step %d", e.Node, e.Round)
 	}
-	// What workers have to say may come before the outer step that it is about:
-	// they and the coordinator do not wait for each other.
+	// Workers' reports may come before the outer step that they are about: workers
+	// and the coordinator do not wait for each other.
 	var early []record.Event
 	settle := func(e record.Event) (known bool) {
 		if e.Type == record.Validated {
@@ -63,7 +63,7 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		case e.Type == record.State && e.Hash != states[e.Round].Hash:
 			problems = append(problems, fmt.Errorf("the state after outer step %d has the hash %s; the record leads to %s", e.Round, e.Hash, states[e.Round].Hash))
 		case e.Type == record.State:
-			for _, r := range e.Regions { // nobody may be left to tell of some
+			for _, r := range e.Regions { // no worker may be left to report some
 				if hash := hashOf(states[e.Round].Regions, r.Region); r.Hash != hash {
 					problems = append(problems, fmt.Errorf("the state of region %s after outer step %d has the hash %s; the record leads to %s", r.Region, e.Round, r.Hash, hash))
 				}
@@ -71,7 +71,7 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		case e.Type == record.Validated || e.Type == record.Contributed:
 			e.Loss = told
 			early = append(early, e)
-		case e.Type == record.RunResume: // what came later is undone
+		case e.Type == record.RunResume: // later events are undone
 			early = slices.DeleteFunc(early, func(w record.Event) bool { return w.Round > e.Round })
 		case e.Type == record.Step && (told == nil) != (e.Loss == nil) || e.Type == record.Step && told != nil && *told != *e.Loss:
 			problems = append(problems, fmt.Errorf("step %d of %s in round %d has another loss than the record leads to", e.Step, e.Node, e.Round))

@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// A Block is a fenced block of a Markdown page. With a second word in its first line it
-// is a file of that name, and a reader writes it:
+// A Block is a fenced block of a Markdown page. With a second word in its first
+// line it is a file of that name, which the reader creates:
 //
 //	```yaml mine.yaml
 //
-// With the language console it holds commands, and what they print:
+// With the language console it has commands and their output:
 //
 //	```console measured
 //	$ testbed run mine.yaml
 //	record: …
 //	```
 //
-// A command follows "$ ", and goes on in the next line after a backslash. If no output
-// is shown the command may print anything. Otherwise the output is compared:
+// A command follows "$ ", and continues on the next line after a backslash.
+// Without output, the command may print anything. Otherwise the output is
+// compared:
 //
 //   - A line "…" stands for any number of lines, and "…" within a line for any text.
 //   - With the word measured the commands play real runs. Every number stands for any
@@ -66,7 +67,7 @@ func Blocks(page string) (all []Block, err error) {
 	return all, nil
 }
 
-// File is the name of the file that a block is, or empty.
+// File is the name of the file in a block, or empty.
 func (b Block) File() string {
 	if b.Lang == "console" || len(b.words) == 0 {
 		return ""
@@ -74,17 +75,17 @@ func (b Block) File() string {
 	return b.words[0]
 }
 
-// Measured says that the block's commands play real runs.
+// Measured reports whether the block's commands play real runs.
 func (b Block) Measured() bool { return b.Lang == "console" && slices.Contains(b.words, "measured") }
 
-// Fails says that the block's commands end with an error.
+// Fails reports whether the block's commands end with an error.
 func (b Block) Fails() bool { return b.Lang == "console" && slices.Contains(b.words, "fails") }
 
-// A Command is typed by the reader of a page.
+// A Command is a command that the reader of a page types.
 type Command struct {
 	Line int    // its number in the page
 	Text string // for a shell
-	Want string // the output shown, as Match takes it; empty: any
+	Want string // the shown output, for Match; empty: any
 }
 
 // Commands returns the commands of a block.
@@ -109,11 +110,10 @@ func (b Block) Commands() (all []Command, err error) {
 	return all, nil
 }
 
-// varied finds what a page leaves open: a number, spaces, and what is left out.
+// varied matches the variable parts of a page: a number, spaces, and omissions.
 var varied = regexp.MustCompile(`[-+]?[0-9][0-9.,]*| +|…`)
 
-// Match compares output with what a page shows. Of measured output only the shape of
-// numbers counts.
+// Match compares output with a page. In measured output, numbers may differ.
 func Match(got, want string, measured bool) error {
 	pattern := `^`
 	for line := range strings.SplitSeq(strings.TrimRight(want, "\n"), "\n") {

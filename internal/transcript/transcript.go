@@ -1,5 +1,5 @@
-// Package transcript runs tests that are text files: what is done, line by line, and
-// indented below each line what is seen.
+// Package transcript runs tests that are text files: inputs, line by line, with
+// the observed outputs indented below each line.
 //
 //	A worker that is evicted ends.
 //
@@ -10,8 +10,8 @@
 //	  stop
 //	  end evicted
 //
-// The first paragraph says what the file is about. With the flag -update the files get
-// what is seen now: review the difference.
+// The first paragraph describes the file. With the flag -update the files get
+// the present outputs: review the difference.
 package transcript
 
 import (
@@ -31,9 +31,9 @@ var update = flag.Bool("update", false, "write what transcripts see anew; review
 
 const indent = "  "
 
-// Run plays every file that matches the pattern, as a subtest of its own. begin returns
-// what a file is played with: a function that does a line, and returns the lines that are
-// seen, or an error if the line makes no sense.
+// Run plays every file that matches the pattern, as a subtest of its own. begin
+// returns a function for a file: it carries out a line, and returns the
+// observed lines, or an error if the line is invalid.
 func Run(t *testing.T, pattern string, begin func(t *testing.T) (do func(line string) ([]string, error))) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -102,9 +102,9 @@ func block(lines []string) string {
 	return indent + strings.Join(lines, "\n"+indent)
 }
 
-// Show writes a struct as a line: the name of its type, and the fields that are not zero,
-// beside those of a type that is called ID. A field that is true has no value, and an
-// embedded interface shows what it holds.
+// Show writes a struct as a line: the name of its type, its non-zero fields,
+// and all fields of a type called ID. A field that is true has no value, and an
+// embedded interface shows its content.
 func Show(v any) string {
 	of := reflect.ValueOf(v)
 	if of.Kind() == reflect.Pointer {
@@ -144,9 +144,10 @@ func text(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Read reads lines as Show writes them, of one of these kinds, which are structs. A field
-// that is no list may have several values: then there is a struct for each, in order. A
-// field that a line lacks is as in its kind.
+// Read reads lines in the format of Show, of one of these kinds, which are
+// structs. A field other than a list may have several values: then there is a
+// struct for each, in order. A field that a line lacks has the value of its
+// kind.
 func Read(line string, kinds ...any) (structs []any, err error) {
 	name, rest, _ := strings.Cut(line, " ")
 	at := slices.IndexFunc(kinds, func(k any) bool { return snake(reflect.TypeOf(k).Name()) == name })
@@ -192,7 +193,7 @@ func copied(v reflect.Value) reflect.Value {
 	return c
 }
 
-// set gives a field a value that is written as text.
+// set sets a field to a value that is written as text.
 func set(field reflect.Value, value string) error {
 	switch field.Kind() {
 	case reflect.Pointer:
@@ -229,8 +230,8 @@ func set(field reflect.Value, value string) error {
 	return nil
 }
 
-// snake is the name of a type or field as transcripts have it: HasState is has_state, and
-// ID is id.
+// snake is the name of a type or field in transcripts: HasState is has_state,
+// and ID is id.
 func snake(name string) string {
 	runes := []rune(name)
 	var b strings.Builder

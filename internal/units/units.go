@@ -1,5 +1,5 @@
-// Package units reads numbers that are written with a unit, such as 30ms or 64MiB, for
-// fields that count a unit of their own.
+// Package units reads numbers with a unit, such as 30ms or 64MiB, for fields
+// with a unit of their own.
 package units
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Unit is what a field counts.
+// Unit is the unit of a field.
 type Unit string
 
 // The units of fields.
@@ -33,8 +33,8 @@ var sizes = map[string]int64{
 	"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// of are the units that a field may be written in, how they are called, and what the
-// field's own is in the smallest of them.
+// of are the units that a field may be written in, their kind and examples, and
+// the field's own unit in the smallest of them.
 func (u Unit) of() (all map[string]int64, kind, examples string, own int64) {
 	if own, ok := sizes[string(u)]; ok {
 		return sizes, "size", "100MB or 64MiB", own
@@ -42,7 +42,7 @@ func (u Unit) of() (all map[string]int64, kind, examples string, own int64) {
 	return times, "time", "30ms, 1.5s or 2m", times[string(u)]
 }
 
-// short is how a unit is written without letters beyond ASCII.
+// short is a unit in ASCII.
 func (u Unit) short() string { return strings.Replace(string(u), "µ", "u", 1) }
 
 var (
@@ -52,13 +52,13 @@ var (
 	beginning = regexp.MustCompile(`^[-+]?\.?[0-9]`)
 )
 
-// longest is more than anybody writes.
+// longest is the longest accepted text.
 const longest = 40
 
-// Plain returns a number with a unit as the number of units that the field counts, in
-// decimals. It returns "" for a text that has no unit, of which the caller has to judge.
-// The error says how to write what is lost, if the field counts whole units, or can be read in two
-// ways.
+// Plain converts a number with a unit to the field's unit, in decimals. It
+// returns "" for a text without a unit, which the caller has to check. If the
+// field has whole units and a fraction would be lost, or if the text is
+// ambiguous, the error says how to write it.
 func (u Unit) Plain(text string, whole bool) (number string, err error) {
 	t := strings.TrimSpace(text)
 	if Bare(t) || len(t) > longest {
@@ -109,8 +109,8 @@ func decimal(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', 6, 64)
 }
 
-// Bare says whether a text has no unit: a number in one of the ways to write one, or
-// something that does not begin as a number does.
+// Bare reports whether a text has no unit: a number in one of its notations, or
+// a text that does not begin like a number.
 func Bare(text string) bool {
 	if !beginning.MatchString(text) || strings.Trim(text, "+-0123456789.") == "" {
 		return true
@@ -120,7 +120,7 @@ func Bare(text string) bool {
 	return isFloat == nil || isInt == nil
 }
 
-// unknown is the error about a unit that is none, or more than one.
+// unknown is the error about an unknown unit, or more than one.
 func unknown(text, number, unit, kind, examples string, u Unit) error {
 	lower := strings.ToLower(unit)
 	switch {

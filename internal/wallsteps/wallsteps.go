@@ -1,5 +1,5 @@
-// Package wallsteps builds programs whose wall clock is set again and again, in all of
-// their processes at once, while the machine's own stays as it is.
+// Package wallsteps builds programs whose wall clock is set again and again, in
+// all of their processes at once, while the machine's own clock stays as it is.
 package wallsteps
 
 import (
@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// Usual are steps by minutes and by years, both ways.
+// Usual are steps by minutes and by years, in both directions.
 var Usual = []time.Duration{0, -30 * time.Minute, 30 * time.Second, 0, 20 * year, -5 * time.Minute, -20 * year, 2 * time.Hour}
 
 const year = 365 * 24 * time.Hour
 
-// Overlay returns the argument of go build that gives a program a wall clock that is off
-// by the next one of some times after each period. It writes its files to a folder. Times
-// are in whole seconds. Processes keep the machine's clock that compare
-// it with the stamps that the kernel gives packets: the router, and the prober of links.
+// Overlay returns the argument of go build that gives a program a wall clock
+// that is off by the next one of some times after each period. It writes its
+// files to a folder. Times are in whole seconds. The router and the prober of
+// links keep the machine's clock, because they compare it with the kernel's
+// stamps of packets.
 func Overlay(dir string, period time.Duration, off []time.Duration) (string, error) {
 	if runtime.GOOS != "linux" {
 		return "", fmt.Errorf("stepping the wall clock of a program works on Linux alone, not on %s", runtime.GOOS)

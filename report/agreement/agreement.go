@@ -1,5 +1,6 @@
-// Package agreement says whether link backends agree: whether a scenario that was
-// played on each of them, with the same policies and seeds, came to the same.
+// Package agreement compares the results of a scenario that was played on
+// several link backends with the same policies and seeds, and judges whether
+// they agree.
 package agreement
 
 import (
@@ -15,25 +16,24 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// Tolerance is the share of the wall-clock on the first backend by which that on
-// another one may differ: as much as a link that is right may seem off
+// Tolerance is the largest difference of the wall-clock from the first
+// backend's, as a share: as much as a correct link may seem to deviate
 // (docs/fidelity.md).
 const Tolerance = 0.03
 
-// Table lays link backends side by side.
+// Table compares link backends.
 type Table struct {
-	// Links are the backends. The first is the one that the others are held
-	// against.
+	// Links are the backends. The first is the reference for the others.
 	Links     []string `json:"links"`
 	Tolerance float64  `json:"tolerance"`
 	Agree     bool     `json:"agree"`
-	// Verdict says in words whether they agree, or in what they differ.
+	// Verdict says in words whether they agree, or how they differ.
 	Verdict string `json:"verdict"`
 	// Rows are in the order of the policies, and of the backends in each.
 	Rows []Row `json:"rows"`
 }
 
-// Row is what runs under a policy came to on a backend.
+// Row has the results of runs under a policy on a backend.
 type Row struct {
 	Policy string `json:"policy"`
 	Links  string `json:"links"`
@@ -47,26 +47,26 @@ type Row struct {
 	Comparison *Comparison `json:"beside,omitempty"`
 }
 
-// Comparison holds the runs of a row against those on the first backend. Only pairs
-// with the same seed count, of which both are complete.
+// Comparison compares the runs of a row with those on the first backend. Only
+// pairs of complete runs with the same seed count.
 type Comparison struct {
-	// Ratio is the wall-clock divided by that on the first backend.
+	// Ratio is the wall-clock divided by the first backend's.
 	Ratio stats.Estimate `json:"ratio"`
-	// OtherDecisions are the seeds of the pairs in which not the same workers
-	// were sidelined and evicted, in the same rounds and for the same reasons.
+	// OtherDecisions are the seeds of the pairs with different decisions: other
+	// workers were sidelined or evicted, or in other rounds, or for other reasons.
 	OtherDecisions []uint64 `json:"other_decisions"`
-	// Rounds counts the rounds of all pairs that had the same participants, as all
-	// rounds before them. What a reduction comes to follows from these, and not
-	// from the links.
+	// Rounds counts the rounds of all pairs that had the same participants, as had
+	// all rounds before them. The outcome of a reduction depends on these, not on
+	// the links.
 	Rounds int `json:"rounds"`
-	// SameBytes counts those of them in which the mean had the same bytes.
+	// SameBytes counts the rounds among them whose means had the same bytes.
 	SameBytes int `json:"same_bytes"`
-	// Differs says in what the backends differ; empty if they agree.
+	// Differs says how the backends differ; empty if they agree.
 	Differs string `json:"differs,omitempty"`
 }
 
-// New compares the runs on several backends, at least two of which are given.
-// Other runs do not count.
+// New compares the runs on the given backends, at least two. Other runs are
+// ignored.
 func New(policies, links []string, runs []record.Summary) *Table {
 	t := &Table{Links: links, Tolerance: Tolerance}
 	var differ, unclear []string
@@ -121,7 +121,7 @@ func newRow(name, backend string, runs []record.Summary) Row {
 	return row
 }
 
-// beside pairs runs by their seed.
+// compare pairs runs by their seed.
 func compare(first, others []record.Summary) *Comparison {
 	b := &Comparison{OtherDecisions: []uint64{}}
 	var ratios []float64
@@ -163,8 +163,8 @@ func sameDecisions(a, b *record.Summary) bool {
 	return slices.EqualFunc(a.Sidelined, b.Sidelined, same) && slices.EqualFunc(a.Evicted, b.Evicted, same)
 }
 
-// sameBytes counts the rounds up to the first that had other participants, and
-// those of them that came to the same bytes.
+// sameBytes counts the rounds up to the first with other participants, and the
+// rounds among them with the same bytes.
 func sameBytes(a, b []record.Round) (rounds, same int) {
 	for k := range min(len(a), len(b)) {
 		if a[k].Round != b[k].Round || !slices.Equal(a[k].Participants, b[k].Participants) {
@@ -181,10 +181,10 @@ func sameBytes(a, b []record.Round) (rounds, same int) {
 	return rounds, same
 }
 
-// within says that the median is within the tolerance.
+// within reports whether the median is within the tolerance.
 func (b *Comparison) within() bool { return math.Abs(b.Ratio.Median-1) <= Tolerance }
 
-// differs says in what the backends differ, empty if they agree.
+// differs says how the backends differ; it is empty if they agree.
 func (b *Comparison) differs() string {
 	if b.Ratio.N == 0 {
 		return "no complete run with a complete partner of the same seed"
@@ -223,7 +223,7 @@ func (r *Row) WallText() string {
 	return text
 }
 
-// RatioText is how much longer the runs took, with its interval.
+// RatioText is the additional time of the runs, with its interval.
 func (b *Comparison) RatioText() string {
 	if b == nil || b.Ratio.N == 0 {
 		return "–"

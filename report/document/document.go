@@ -1,5 +1,5 @@
-// Package document is the frame of the HTML reports: one file each, which needs
-// nothing else and may reach nothing.
+// Package document is the frame of the HTML reports: each is one self-contained
+// file that may not load anything.
 package document
 
 import (
@@ -30,10 +30,10 @@ var (
 	chartLibrary string
 )
 
-// Together keeps numbers and their units in one line.
+// Together keeps numbers and their units on one line.
 var Together = strings.NewReplacer(" µs", "\u00a0µs", " s ", "\u00a0s ", " %", "\u00a0%", " × ", "\u00a0×\u00a0")
 
-// Answer is one of the questions that a reader has.
+// Answer is the answer to one of a reader's questions.
 type Answer struct {
 	Question string
 	Short    string
@@ -46,12 +46,12 @@ type Page struct {
 	HTML   string // a template
 	Funcs  template.FuncMap
 	Data   any    // the template's Page
-	Script string // its own, beside those of the frame
-	// Computes says that the script starts a WebAssembly program.
+	Script string // its own, besides the frame's
+	// Computes reports whether the script starts a WebAssembly program.
 	Computes bool
 }
 
-// Write fills the page's template in, with the style and the scripts.
+// Write writes the page from its template, with the style and the scripts.
 func (p Page) Write(out io.Writer) error {
 	t, err := template.New("frame").Funcs(p.Funcs).Parse(frame)
 	if err == nil {
@@ -65,8 +65,8 @@ func (p Page) Write(out io.Writer) error {
 		further = " 'wasm-unsafe-eval'"
 	}
 	script := "(() => {\n'use strict';\n" + common + p.Script + "})();\n"
-	// Only these two scripts may run, and nothing may be fetched: were text of
-	// a scenario to get into the page as markup, it could do nothing.
+	// Only these two scripts may run, and nothing may be fetched: if text of a
+	// scenario got into the page as markup, it could do nothing.
 	security := fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src '%s' '%s'%s",
 		scriptHash(chartLibrary), scriptHash(script), further)
 	var b bytes.Buffer

@@ -1,5 +1,5 @@
 // Package estimates writes the page of an estimate: a sweep of it in pictures,
-// and a program in the page that computes it anew when an input is moved.
+// and a program in the page that computes it again when an input is moved.
 package estimates
 
 import (
@@ -31,27 +31,27 @@ var (
 	starter string
 )
 
-// maxPoints is how many points a page has room for, and a browser time.
+// maxPoints is the number of points that a page and a browser can handle.
 const maxPoints = 10_000
 
 var everyVariant = []estimate.Variant{estimate.Page, estimate.Document, estimate.Measured}
 
-// page is what the template is filled with. Its JSON is what the page's program
-// is asked with, and the answer to begin with.
+// page is the data of the template. Its JSON is the first question to the
+// page's program, with the answer.
 type page struct {
 	Run          estimate.Run           `json:"run"`
 	Variants     []estimate.Variant     `json:"variants"`
 	Axes         []axisData             `json:"axes"`
 	Measurements *estimate.Measurements `json:"measurements"`
 	Sheet        estimate.Sheet         `json:"sheet"`
-	Rest         string                 `json:"rest"` // of the command, behind the settings
+	Rest         string                 `json:"rest"` // of the command, after the settings
 
 	Groups  []group       `json:"-"`
 	Program template.HTML `json:"-"` // of digits, letters, +, / and =
-	Hidden  int           `json:"-"` // points that the table has no row for
+	Hidden  int           `json:"-"` // points without a row in the table
 }
 
-// axisData is an axis with its values as they were written, and as the program
+// axisData is an axis with its values, as they were written and as the program
 // reads them.
 type axisData struct {
 	Input  string   `json:"input"`
@@ -59,9 +59,9 @@ type axisData struct {
 	Text   string   `json:"text"`
 }
 
-// WriteHTML writes the page of a sweep as one HTML file that needs nothing else.
-// A sweep without axes gets two: nodes and bandwidth around the run's. An
-// impossible value is a *errs.FieldError.
+// WriteHTML writes the page of a sweep as one self-contained HTML file. A sweep
+// without axes gets two: nodes and bandwidth around the run's. An impossible
+// value is a *errs.FieldError.
 func WriteHTML(out io.Writer, s *estimate.Sweep) error {
 	p, err := newPage(s)
 	if err != nil {
@@ -69,8 +69,8 @@ func WriteHTML(out io.Writer, s *estimate.Sweep) error {
 	}
 	return document.Page{
 		HTML: pageHTML, Data: p, Funcs: template.FuncMap{"swept": p.swept},
-		// The starter gives up with an error where a browser lacks what it needs; the
-		// rest of the page does without it.
+		// The starter gives up with an error if the browser lacks a feature. The rest
+		// of the page works without it.
 		Script: "try {\n" + starter + "\n} catch {}\n" + pageJS, Computes: true,
 	}.Write(out)
 }
@@ -116,7 +116,7 @@ func newPage(s *estimate.Sweep) (*page, error) {
 	return p, nil
 }
 
-// neighbours are the axes of a run that names none.
+// neighbours are the axes of a run without axes.
 func neighbours(s *estimate.Sweep) (axes []estimate.Axis, err error) {
 	for _, n := range []struct {
 		input   string
@@ -148,7 +148,7 @@ func neighbours(s *estimate.Sweep) (axes []estimate.Axis, err error) {
 
 func join(input string, values []string) string { return input + "=" + strings.Join(values, ",") }
 
-// swept says whether an input is an axis.
+// swept reports whether an input is an axis.
 func (p *page) swept(input string) bool {
 	return slices.ContainsFunc(p.Axes, func(a axisData) bool { return a.Input == input })
 }

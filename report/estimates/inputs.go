@@ -7,8 +7,8 @@ import (
 	"testbed/estimate"
 )
 
-// control is how a reader moves an input: a slider beside a number's field, a
-// list of words, or a box to tick.
+// control is the way in which a reader changes an input: a slider with a number
+// field, a list of words, or a check box.
 type control struct {
 	Name, Label string
 	Low, High   float64 // of the slider; geometric if Low is above 0
@@ -23,8 +23,8 @@ type group struct {
 	Controls []control
 }
 
-// groups are all inputs. What a slider reaches is what runs are made of; fields
-// take whatever is possible.
+// groups are all inputs. Sliders cover the usual range of runs; number fields
+// accept every possible value.
 func groups() []group {
 	number := func(name, label string, low, high float64) control {
 		return control{Name: name, Label: label, Low: low, High: high}
@@ -65,8 +65,8 @@ func groups() []group {
 	}
 }
 
-// controls are the groups with the values of a run. Without measured terms it
-// has no further inputs.
+// controls are the groups with the values of a run. Without measured terms
+// there are no further inputs.
 func controls(s *estimate.Sweep) []group {
 	values := reflect.ValueOf(s.Run.Inputs)
 	if s.Measured != nil {
@@ -103,5 +103,5 @@ func (c control) Kind() string {
 	return "truth"
 }
 
-// Text is the value as a field takes it.
+// Text is the value in the format of a field.
 func (c control) Text() string { return fmt.Sprint(c.Value) }

@@ -11,9 +11,9 @@ import (
 	"testbed/scenarios"
 )
 
-// file is what testbed estimate --json prints: of a sweep inputs, axes, points
-// and perhaps measurements; of a run with measured terms page, further and
-// measurements; of another run variant, inputs and results.
+// file is the output of testbed estimate --json. A sweep has inputs, axes,
+// points and perhaps measurements. A run with measured terms has page, further
+// and measurements. Any other run has variant, inputs and results.
 type file struct {
 	Inputs       *estimate.Run          `json:"inputs"`
 	Axes         []estimate.Axis        `json:"axes"`
@@ -25,9 +25,9 @@ type file struct {
 	Measurements *estimate.Measurements `json:"measurements"`
 }
 
-// Read reads what testbed estimate --json has printed, of a sweep or of a run.
-// A single run becomes a sweep without axes. Every error names the file and the
-// mend.
+// Read reads the output of testbed estimate --json, for a sweep or for a run. A
+// single run becomes a sweep without axes. Every error names the file and the
+// fix.
 func Read(name string) (*estimate.Sweep, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -85,8 +85,9 @@ func parse(text []byte) (*estimate.Sweep, error) {
 	return s, f.check(s)
 }
 
-// check says whether this program computes what the file holds: what was changed
-// by hand, or comes of other formulas, must not be shown as if nothing were.
+// check compares the file with this program's results: values that were changed
+// by hand, or that come from other formulas, must not be shown as if they were
+// correct.
 func (f *file) check(s *estimate.Sweep) error {
 	points := []estimate.Point{{Days: f.Results.Days}}
 	if len(f.Axes) > 0 {

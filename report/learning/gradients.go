@@ -9,7 +9,7 @@ import (
 	"testbed/record"
 )
 
-// Gradients are what the workers of a run contributed to its outer steps.
+// Gradients are the contributions of a run's workers to its outer steps.
 type Gradients struct {
 	Policy  string              `json:"policy"`
 	Workers []WorkerGradients   `json:"workers"`
@@ -22,14 +22,14 @@ type WorkerGradients struct {
 	Points []GradientPoint `json:"points"`
 }
 
-// GradientPoint is a contribution, as record.PseudoGradient has it.
+// GradientPoint is a contribution, from record.PseudoGradient.
 type GradientPoint struct {
 	Round  int     `json:"round"`
 	Norm   float64 `json:"norm"`
 	Cosine float64 `json:"cosine"`
 }
 
-// NewGradients is nil where nothing is known of the contributions.
+// NewGradients is nil if nothing is known of the contributions.
 func NewGradients(policyName string, sum record.Summary) *Gradients {
 	g := &Gradients{Policy: policyName, Layers: sum.LayerErrors}
 	for _, r := range sum.Rounds {
@@ -47,8 +47,8 @@ func NewGradients(policyName string, sum record.Summary) *Gradients {
 	return g
 }
 
-// OfGradients says in words what the contributions of a run were like, and nothing
-// if that is not known.
+// OfGradients describes the contributions of a run in words. It is empty if
+// they are not known.
 func OfGradients(sum record.Summary) string {
 	rounds := slices.DeleteFunc(slices.Clone(sum.Rounds), func(r record.Round) bool { return len(r.PseudoGradients) == 0 })
 	if len(rounds) == 0 {
@@ -76,5 +76,5 @@ func OfGradients(sum record.Summary) string {
 	return text
 }
 
-// Share writes a share in percent, with two digits that count.
+// Share writes a share in percent, with two significant digits.
 func Share(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }

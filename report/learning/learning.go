@@ -1,5 +1,5 @@
-// Package learning says what policies cost and gain in loss: the same runs by
-// wall-clock, by tokens and by rounds.
+// Package learning compares policies by loss: the same runs by wall-clock, by
+// tokens and by rounds.
 package learning
 
 import (
@@ -17,48 +17,48 @@ import (
 	"testbed/report/words"
 )
 
-// Result is what the runs of a world have learnt, under two policies or more, or
-// under one.
+// Result has the training results of a world's runs, under one policy or more.
 type Result struct {
-	// Target is the validation loss that times are to: the one that was asked for, or
-	// the reference's at its end.
+	// Target is the validation loss for times to a loss: the requested one, or the
+	// reference's final one.
 	Target float64 `json:"target"`
-	// Asked says that it was asked for.
+	// Asked reports whether it was requested.
 	Asked bool `json:"target_asked"`
-	// Policies are in the order in which they were given; the first is the
-	// reference.
+	// Policies are in the given order; the first is the reference.
 	Policies []Policy `json:"policies"`
 	// ByPolicy has the same by name.
 	ByPolicy map[string]Policy `json:"by_policy"`
 }
 
-// Policy is what was learnt under one policy.
+// Policy has the training results of one policy.
 type Policy struct {
 	Name   string  `json:"name"`
 	Curves []Curve `json:"curves"` // one for each seed
 	Outcome
 }
 
-// Outcome is what several runs of one kind have learnt, held against those of
-// another kind, the reference.
+// Outcome has the training results of several runs of one kind, compared with
+// runs of another kind, the reference.
 type Outcome struct {
 	Final stats.Estimate `json:"final"` // validation loss at the end
-	// Time is the wall-clock to the target loss, in microseconds, on the line between
-	// two evaluations, of the runs that reached it; Unreached counts the others.
+	// Time is the wall-clock to the target loss, in microseconds, interpolated
+	// between two evaluations, for the runs that reached it. Unreached counts the
+	// others.
 	Time      stats.Estimate `json:"time_us"`
 	Unreached int            `json:"unreached,omitempty"`
-	// Sooner is the reference's time over this one's, seed by seed.
+	// Sooner is the reference's time divided by this one's, seed by seed.
 	Sooner stats.Estimate `json:"sooner,omitzero"`
-	// Own is the reference's time to the loss that this one ended with, over its own
-	// time to that, seed by seed: what is known of one that never reaches the target.
+	// Own is the reference's time to this one's final loss, divided by its own
+	// time to that loss, seed by seed. It is meaningful even if the target is
+	// never reached.
 	Own stats.Estimate `json:"sooner_own,omitzero"`
-	// Seen and Lost are tokens that went into outer steps, and that were thrown
-	// away: of the median run.
+	// Seen and Lost are tokens that went into outer steps, and that were
+	// discarded, in the median run.
 	Seen int64 `json:"tokens_seen"`
 	Lost int64 `json:"tokens_lost"`
-	// EqualTokens and EqualRounds are by how much its loss is above the
-	// reference's, as a share of that, when both have seen as many tokens, and
-	// after as many outer steps; seed by seed.
+	// EqualTokens and EqualRounds are the excess of its loss over the reference's,
+	// as a share of the latter: when both have seen as many tokens, and after as
+	// many outer steps. They are computed seed by seed.
 	EqualTokens stats.Estimate `json:"equal_tokens,omitzero"`
 	EqualRounds stats.Estimate `json:"equal_rounds,omitzero"`
 }
@@ -67,13 +67,13 @@ type Outcome struct {
 type Curve struct {
 	Seed   uint64  `json:"seed"`
 	Points []Point `json:"points"`
-	// Seen and Lost are tokens that went into outer steps, and that were thrown
-	// away.
+	// Seen and Lost are tokens that went into outer steps, and that were
+	// discarded.
 	Seen int `json:"-"`
 	Lost int `json:"-"`
 }
 
-// Point is the state after an outer step, or in round 0 that at the start.
+// Point is the state after an outer step, or in round 0 the initial state.
 type Point struct {
 	Round     int         `json:"round"`
 	WallClock policy.Time `json:"wall_clock_us"`
@@ -82,9 +82,9 @@ type Point struct {
 	Train     *float64    `json:"train,omitempty"`
 }
 
-// New holds the policies' runs against each other, seed by seed; nil if not all
-// of them have learnt something. The target is the loss that times are to, 0 for the
-// reference's at its end.
+// New compares the policies' runs, seed by seed. It is nil if a policy has no
+// training results. The target is the loss for times to a loss, 0 for the
+// reference's final one.
 func New[Set ~map[string]record.Summary](policies []string, seeds []Set, target float64) *Result {
 	r := &Result{Target: target, Asked: target > 0}
 	var all []Curve
@@ -108,7 +108,7 @@ func New[Set ~map[string]record.Summary](policies []string, seeds []Set, target 
 	}
 	for i := range r.Policies {
 		p, reference := &r.Policies[i], r.Policies[0].Curves
-		if i == 0 { // not held against itself
+		if i == 0 { // not compared with itself
 			reference = nil
 		}
 		p.Outcome = NewOutcome(p.Curves, reference, r.Target)
@@ -120,8 +120,9 @@ func New[Set ~map[string]record.Summary](policies []string, seeds []Set, target 
 	return r
 }
 
-// Target is the loss that the reference's runs end with: of several the worst, so that
-// each has reached it, rounded up to three digits. It is 0 without any.
+// Target is the final loss of the reference's runs, rounded up to three digits.
+// With several runs it is the worst, so that each has reached it. It is 0
+// without any.
 func Target(reference []Curve) float64 {
 	worst := math.Inf(-1)
 	for _, c := range reference {
@@ -140,7 +141,7 @@ func roundUp(x float64) float64 {
 	if x == 0 {
 		return 0
 	}
-	digits := 2 - int(math.Floor(math.Log10(math.Abs(x)))) // after the point
+	digits := 2 - int(math.Floor(math.Log10(math.Abs(x)))) // after the decimal point
 	unit := math.Pow(10, math.Abs(float64(digits)))
 	if digits < 0 {
 		return math.Ceil(x/unit-1e-9) * unit
@@ -156,7 +157,7 @@ func LossText(x float64) string {
 	return strconv.FormatFloat(x, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(x))+1e-12))), 64)
 }
 
-// median is that of a number of tokens, over the runs.
+// median is the median number of tokens, over the runs.
 func median(curves []Curve, of func(Curve) int) int64 {
 	var all []float64
 	for _, c := range curves {
@@ -170,8 +171,8 @@ func median(curves []Curve, of func(Curve) int) int64 {
 	return int64(stats.Median(all))
 }
 
-// NewCurve spreads the tokens that a run has seen over its rounds by who took
-// part in them. It has no points if nothing was learnt.
+// NewCurve distributes a run's tokens over its rounds, by their participants.
+// The curve has no points if nothing was trained.
 func NewCurve(sum record.Summary) Curve {
 	c := Curve{Seed: sum.Seed}
 	if sum.TokensSeen != nil && sum.TokensLost != nil {
@@ -196,13 +197,14 @@ func NewCurve(sum record.Summary) Curve {
 	return c
 }
 
-// Final is the loss at the end.
+// Final is the final loss.
 func (c Curve) Final() float64 { return c.last().Loss }
 
 func (c Curve) last() Point { return c.Points[len(c.Points)-1] }
 
-// Reached is when the loss was first no more than the target, if ever: on the line
-// between the evaluations before and after, as far as there is one before.
+// Reached is the time at which the loss first reached the target, if ever. It
+// is interpolated between the evaluations before and after, if there is one
+// before.
 func (c Curve) Reached(target float64) (policy.Time, bool) {
 	k := slices.IndexFunc(c.Points, func(p Point) bool { return p.Loss <= target })
 	switch {
@@ -216,7 +218,7 @@ func (c Curve) Reached(target float64) (policy.Time, bool) {
 	return a.WallClock + policy.Time(math.Round(share*float64(b.WallClock-a.WallClock))), true
 }
 
-// at is the loss where the points have a value of x, on the line between them.
+// at is the loss at a value x of the points, interpolated between them.
 func (c Curve) at(x float64, of func(Point) float64) float64 {
 	k := slices.IndexFunc(c.Points, func(p Point) bool { return of(p) >= x })
 	switch {
@@ -229,8 +231,7 @@ func (c Curve) at(x float64, of func(Point) float64) float64 {
 	return a.Loss + (b.Loss-a.Loss)*(x-of(a))/(of(b)-of(a))
 }
 
-// against is by how much the loss of one curve is above another's, as far as both
-// go.
+// against is the excess of one curve's loss over another's, as far as both go.
 func (c Curve) against(other Curve, of func(Point) float64) float64 {
 	x := min(of(c.last()), of(other.last()))
 	return c.at(x, of)/other.at(x, of) - 1
@@ -239,9 +240,9 @@ func (c Curve) against(other Curve, of func(Point) float64) float64 {
 func tokens(p Point) float64 { return float64(p.Tokens) }
 func rounds(p Point) float64 { return float64(p.Round) }
 
-// NewOutcome computes what follows from the curves, and from those of a
-// reference, if there is one, pair by pair. A curve without points is of a run
-// that does not count.
+// NewOutcome computes the results from the curves and, if there is a reference,
+// from its curves, pair by pair. A curve without points belongs to a run that
+// does not count.
 func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 	var final, times, sooner, own, byTokens, byRounds []float64
 	for k, c := range curves {
@@ -269,7 +270,7 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 			}
 		}
 		byRounds = append(byRounds, c.against(r, rounds))
-		if c.Seen > 0 && r.Seen > 0 { // else nobody knows how many there were
+		if c.Seen > 0 && r.Seen > 0 { // otherwise their number is unknown
 			byTokens = append(byTokens, c.against(r, tokens))
 		}
 	}
@@ -285,7 +286,7 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 // Seconds is Time in seconds of scenario time.
 func (o Outcome) Seconds() float64 { return o.Time.Median / 1e6 }
 
-// Headline says in a sentence who came to the target first.
+// Headline names in a sentence the policy that reached the target first.
 func (r *Result) Headline() string {
 	first := r.Policies[0]
 	if len(r.Policies) == 1 {
@@ -305,7 +306,7 @@ func (r *Result) Headline() string {
 	return text
 }
 
-// Best is the policy that came to the target the soonest, of those beside the reference;
+// Best is the policy that reached the target first, apart from the reference;
 // nil if there are none.
 func (r *Result) Best() *Policy {
 	if len(r.Policies) == 1 {
@@ -320,8 +321,8 @@ func (r *Result) Best() *Policy {
 	return best
 }
 
-// Median is the curve of medians over the runs, of time, tokens and loss, with the least
-// and the most loss, after each outer step that all have.
+// Median is the curve of medians over the runs, of time, tokens and loss, with
+// the least and the most loss, after each outer step that all have.
 func Median(curves []Curve) (all []Spread) {
 	if len(curves) == 0 {
 		return nil
@@ -340,7 +341,7 @@ func Median(curves []Curve) (all []Spread) {
 	return all
 }
 
-// Spread is what several runs have after an outer step.
+// Spread has the values of several runs after an outer step.
 type Spread struct {
 	Round     int         `json:"round"`
 	WallClock policy.Time `json:"wall_clock_us"`
@@ -357,7 +358,8 @@ func (r *Result) goal() string {
 	return fmt.Sprintf("%s's %s, %s,", r.Policies[0].Name, r.FinalName(), LossText(r.Target))
 }
 
-// FinalName says which of the reference's losses the target is, if none was asked for.
+// FinalName says which of the reference's losses the target is, if none was
+// requested.
 func (r *Result) FinalName() string {
 	if len(r.Policies[0].Curves) > 1 {
 		return "highest final loss"
@@ -365,7 +367,8 @@ func (r *Result) FinalName() string {
 	return "final loss"
 }
 
-// against says when a policy came to the target, and when the reference did.
+// against gives the times at which a policy and the reference reached the
+// target.
 func (r *Result) against(p Policy) string {
 	first := r.Policies[0]
 	switch {
@@ -400,8 +403,8 @@ func (r *Result) against(p Policy) string {
 	return text + "."
 }
 
-// Answer says in words what came of it: for each policy but the reference, or for
-// that if it is alone.
+// Answer describes the result in words: for each policy except the reference,
+// or for the reference if it is alone.
 func (r *Result) Answer() (lines []string) {
 	if len(r.Policies) == 1 {
 		return []string{r.Headline()}
@@ -412,7 +415,7 @@ func (r *Result) Answer() (lines []string) {
 	return lines
 }
 
-// FinalText is the loss at the end.
+// FinalText is the final loss.
 func (o Outcome) FinalText() string {
 	if o.Final.N == 0 {
 		return "unknown"
@@ -420,8 +423,8 @@ func (o Outcome) FinalText() string {
 	return fmt.Sprintf("%.3f", o.Final.Median)
 }
 
-// Same returns after how many of the rounds that both have two runs of a scenario
-// held the same model, bit by bit.
+// Same returns the number of rounds that both runs have, and the number of
+// those after which both held the same model, bit by bit.
 func Same(a, b record.Summary) (same, of int) {
 	for i := range min(len(a.Rounds), len(b.Rounds)) {
 		if a.Rounds[i].Model() == "" || b.Rounds[i].Model() == "" {
@@ -435,7 +438,7 @@ func Same(a, b record.Summary) (same, of int) {
 	return same, of
 }
 
-// Of says in words what a run has learnt, and nothing if that is nothing.
+// Of describes a run's training result in words. It is empty if there is none.
 func Of(sum record.Summary) string {
 	c := NewCurve(sum)
 	if len(c.Points) == 0 {
@@ -480,8 +483,8 @@ func Seconds(s float64) string {
 	return strconv.FormatFloat(s, 'f', digits, 64) + " s"
 }
 
-// TokensText says how many tokens went into outer steps, and what share was thrown
-// away, where a trainer counts them.
+// TokensText returns the number of tokens in outer steps, and the share that
+// was discarded, if a trainer counts them.
 func (o Outcome) TokensText() (seen, lost string) {
 	if o.Seen+o.Lost == 0 {
 		return "unknown", "unknown"
@@ -489,7 +492,7 @@ func (o Outcome) TokensText() (seen, lost string) {
 	return words.Thousands(o.Seen), fmt.Sprintf("%.1f %%", 100*float64(o.Lost)/float64(o.Seen+o.Lost))
 }
 
-// above says by how much a loss is higher or lower than another.
+// above says how much higher or lower a loss is than another.
 func above(e stats.Estimate) string {
 	if e.N == 0 {
 		return "unknown"
@@ -511,7 +514,7 @@ func above(e stats.Estimate) string {
 	return text
 }
 
-// Write writes the result as a table. title says in which world it was learnt.
+// Write writes the result as a table. title names its world.
 func (r *Result) Write(out io.Writer, title string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(w, "\nlearning, %s\tfinal loss\ttime to %s\t", title, LossText(r.Target))
@@ -549,7 +552,7 @@ func ratioText(e stats.Estimate) string {
 	return text
 }
 
-// relative is by how much a loss is above another's, for a table.
+// relative is the excess of a loss over another, for a table.
 func relative(e stats.Estimate) string {
 	if e.N == 0 {
 		return "unknown"
@@ -564,7 +567,7 @@ func relative(e stats.Estimate) string {
 	return text
 }
 
-// Legend says what the table's columns mean.
+// Legend explains the table's columns.
 func (r *Result) Legend() string {
 	text := fmt.Sprintf("loss: on data that no worker trains on. Time to %s is scenario time, between evaluations on the line", LossText(r.Target))
 	if !r.Asked {

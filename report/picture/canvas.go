@@ -11,7 +11,7 @@ import (
 // point is a place on a canvas, from its upper left corner.
 type point struct{ x, y float64 }
 
-// stroke is how a line is drawn.
+// stroke is the style of a line.
 type stroke struct {
 	colour  string // as #rrggbb
 	width   float64
@@ -19,14 +19,14 @@ type stroke struct {
 	opacity float64 // 0 for 1
 }
 
-// text is a word or some on a canvas.
+// label is a short text on a canvas.
 type label struct {
 	at     point
 	text   string
 	size   float64
 	bold   bool
 	anchor anchor
-	up     bool // it is read from below
+	up     bool // rotated to read upwards
 	colour string
 }
 
@@ -38,7 +38,7 @@ const (
 	end
 )
 
-// canvas is what a figure is drawn on.
+// canvas is a surface for a figure.
 type canvas interface {
 	line(points []point, s stroke)
 	area(points []point, colour string, opacity float64)
@@ -111,7 +111,7 @@ func rgb(colour string) string {
 	return fmt.Sprintf("%.3f %.3f %.3f", float64(r)/255, float64(g)/255, float64(b)/255)
 }
 
-// opacity sets the opacity of what follows.
+// opacity sets the opacity of later drawing.
 func (c *pdfCanvas) opacity(x float64) {
 	for k, known := range c.opacities {
 		if known == x {
@@ -161,8 +161,8 @@ func (c *pdfCanvas) write(l label) {
 	fmt.Fprintf(&c.body, "BT /%s %g Tf %s rg %s Tm (%s) Tj ET\n", font, l.size, rgb(l.colour), place, winAnsi(l.text))
 }
 
-// winAnsi encodes a text for a string of PDF. What the encoding lacks becomes a question
-// mark.
+// winAnsi encodes a text for a string of PDF. Characters that the encoding
+// lacks become question marks.
 func winAnsi(text string) string {
 	further := map[rune]byte{'–': 0x96, '—': 0x97, '’': 0x92, '‘': 0x91, '“': 0x93, '”': 0x94, '…': 0x85, '•': 0x95, '€': 0x80, '−': '-'}
 	var b strings.Builder
@@ -195,7 +195,7 @@ var helvetica = [...]int{
 	333, 556, 556, 500, 556, 556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334, 260, 334, 584,
 }
 
-// textWidth is how wide a text is. Bold letters are some 7 % wider.
+// textWidth is the width of a text. Bold letters are some 7 % wider.
 func textWidth(text string, size float64, bold bool) float64 {
 	sum := 0
 	for _, r := range text {

@@ -30,8 +30,8 @@ const (
 	lossBottom = 44
 )
 
-// Colours of policies in their order, which eyes tell apart that see no red or green, and
-// how the lines are dashed.
+// Colours of policies in their order, distinguishable without seeing red or
+// green, and the dashes of their lines.
 var (
 	colours = []string{"#d98200", "#0b6bb3", "#00795a", "#a8438a", "#a84a00", "#57606a", "#c4161c", "#8fc1e8"}
 	dashes  = [][]float64{nil, {6, 2}, {2, 2}, {8, 2, 2, 2}, {4, 4}, {1, 3}}
@@ -43,7 +43,7 @@ const (
 	grid = "#d9dee3"
 )
 
-// policyLine is what one policy has learnt.
+// policyLine is the training result of one policy.
 type policyLine struct {
 	learning.Policy
 	median []learning.Point
@@ -51,14 +51,15 @@ type policyLine struct {
 	dash   []float64
 }
 
-// Trained says whether there are losses to draw: every policy has learnt something in the
-// world that is drawn.
+// Trained reports whether there are losses to draw: every policy has training
+// results in the drawn world.
 func Trained(rec *runs.Record) bool {
 	_, learnt := learntIn(rec)
 	return learnt != nil
 }
 
-// learntIn is what was learnt in the real runs, or if there are none in simulated ones.
+// learntIn has the training results of the real runs or, if there are none, of
+// simulated ones.
 func learntIn(rec *runs.Record) (world string, learnt *learning.Result) {
 	policies := rec.Policies()
 	for _, world := range []string{record.Real, record.SimLinks, record.Sim} {
@@ -82,8 +83,9 @@ func learntIn(rec *runs.Record) (world string, learnt *learning.Result) {
 	return "", nil
 }
 
-// WriteLosses draws the validation loss of the runs by scenario time, a line for each
-// policy: the median of its runs, which are drawn thinly, and the time to the target.
+// WriteLosses draws the validation loss of the runs by scenario time, a line
+// for each policy: the median of its runs, with the single runs as thin lines,
+// and the time to the target.
 func WriteLosses(out io.Writer, rec *runs.Record, format Format) error {
 	world, learnt := learntIn(rec)
 	if learnt == nil {
@@ -107,7 +109,7 @@ func WriteLosses(out io.Writer, rec *runs.Record, format Format) error {
 	return c.finish(out)
 }
 
-// median is the median curve of several.
+// median is the median of several curves.
 func median(curves []learning.Curve) (all []learning.Point) {
 	for _, p := range learning.Median(curves) {
 		all = append(all, learning.Point{Round: p.Round, WallClock: p.WallClock, Loss: p.Loss})
@@ -115,7 +117,7 @@ func median(curves []learning.Curve) (all []learning.Point) {
 	return all
 }
 
-// lossFigure is a figure under way.
+// lossFigure is a figure being drawn.
 type lossFigure struct {
 	canvas
 	learnt       *learning.Result
@@ -136,7 +138,7 @@ func (f *lossFigure) frame() {
 		for _, c := range l.Curves {
 			for _, p := range c.Points {
 				f.end, f.least = max(f.end, float64(p.WallClock)), min(f.least, p.Loss)
-				if p.Round > 0 { // what comes before the first outer step is above the figure, mostly
+				if p.Round > 0 { // losses before the first outer step are mostly above the figure
 					f.most = max(f.most, p.Loss)
 				}
 			}
@@ -182,7 +184,7 @@ func (f *lossFigure) y(loss float64) float64 {
 	return lossHeight - lossBottom - (loss-f.least)/(f.most-f.least)*(lossHeight-lossTop-lossBottom)
 }
 
-// digits is how many are written after the point on an axis with such steps.
+// digits is the number of decimals on an axis with such steps.
 func digits(every float64) int { return max(0, -int(math.Floor(math.Log10(every)+1e-9))) }
 
 func (f *lossFigure) axes(rec *runs.Record) {
@@ -214,7 +216,8 @@ func (f *lossFigure) axes(rec *runs.Record) {
 	f.write(label{at: point{14, (lossTop + bottom) / 2}, text: name, size: 10, anchor: middle, up: true, colour: ink})
 }
 
-// target marks the loss that times are to, and when each policy came to it.
+// target marks the loss for times to a loss, and the time at which each policy
+// reached it.
 func (f *lossFigure) target() {
 	y := f.y(f.learnt.Target)
 	f.targetLegend = f.learnt.FinalName() + " of " + f.lines[0].Name + ", " + learning.LossText(f.learnt.Target)
@@ -259,7 +262,7 @@ func (f *lossFigure) curves() {
 	}
 }
 
-// legend is in the upper right corner, where losses that fall leave room.
+// legend is in the upper right corner, where falling losses leave room.
 func (f *lossFigure) legend() {
 	type entry struct {
 		text string
@@ -276,7 +279,7 @@ func (f *lossFigure) legend() {
 	entries = append(entries, entry{f.targetLegend, stroke{colour: soft, width: .75, dash: []float64{3, 3}}})
 	widest := 0.0
 	for _, e := range entries {
-		widest = max(widest, 1.12*textWidth(e.text, 9, false)) // where another font is in place of Helvetica
+		widest = max(widest, 1.12*textWidth(e.text, 9, false)) // for fonts that replace Helvetica
 	}
 	left := lossWidth - lossRight - 8 - widest - 30
 	high := float64(len(entries))*13 + 6

@@ -1,5 +1,5 @@
-// Package picture draws runs as one SVG file: a lane for each worker, what it did,
-// and which outer steps it had a part in.
+// Package picture draws runs as one SVG file: a lane for each worker, with its
+// activities and its outer steps.
 package picture
 
 import (
@@ -26,8 +26,8 @@ const (
 	foot  = 30
 )
 
-// style has the colours, for light and dark pages. What workers are at is told by
-// height, too.
+// style has the colours, for light and dark pages. Heights show workers'
+// activities, too.
 const style = `<style>
 text{font:11px system-ui,sans-serif;fill:#333}.title{font-weight:bold;font-size:12px}
 .ground{fill:#fff}.lane{fill:#f1f1f1}.away{fill:#fff;stroke:#bbb;stroke-dasharray:3 3}.axis{stroke:#999}
@@ -37,7 +37,7 @@ text{font:11px system-ui,sans-serif;fill:#333}.title{font-weight:bold;font-size:
 </style>
 `
 
-// legend says what the shapes are.
+// legend explains the shapes.
 var legend = []struct{ shape, text string }{
 	{`<rect class="step" x="0" y="-9" width="14" height="10"/>`, "inner steps"},
 	{`<rect class="dropped" x="0" y="-9" width="14" height="10"/>`, "thrown away"},
@@ -119,7 +119,7 @@ func (p *panel) draw(run runs.Run, t timeline.Timeline, end policy.Time) {
 	p.axis(p.top+len(t.Nodes)*(lane+gap), end)
 }
 
-// doing draws what a worker did. To wait is the ground of its lane.
+// doing draws a worker's activity. Waiting is the background of its lane.
 func (p *panel) doing(s timeline.Span) {
 	switch s.Kind {
 	case timeline.InnerStep:
@@ -154,9 +154,10 @@ func (p *panel) outages(events []record.Event, bottom int) {
 	}
 }
 
-// outcomes marks, in the lane of each participant, what its reductions came to.
+// outcomes marks, in the lane of each participant, the results of its
+// reductions.
 func (p *panel) outcomes(events []record.Event) {
-	labelled := 0.0 // up to where
+	labelled := 0.0 // end of the last label
 	for _, e := range events {
 		for _, id := range e.Participants {
 			x, y := p.x(e.T), p.y(id.Node())+lane/2

@@ -19,18 +19,18 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// Run is one run, as its directory keeps it.
+// Run is one run, as stored in its directory.
 type Run struct {
 	record.Summary
 	Events []record.Event
-	// Rounds are the fidelity verdicts of rounds, where the record has them.
+	// Rounds are the fidelity verdicts of rounds, if the record has them.
 	Rounds []RoundVerdict
-	// Queues are what waited at links, where the record has it.
+	// Queues are the queues of links, if the record has them.
 	Queues []record.Queue
-	// Environment is nil where the record has none.
+	// Environment is nil if the record has none.
 	Environment *record.Environment
 
-	whole []record.Event // also those that were undone
+	whole []record.Event // including undone events
 	seal  *record.Seal
 }
 
@@ -41,32 +41,33 @@ type RoundVerdict struct {
 	Reasons []string       `json:"reasons"`
 }
 
-// Record is what a report is about: runs of one scenario.
+// Record has the runs of a report, all of one scenario.
 type Record struct {
-	// Dirs are the directories that were named.
+	// Dirs are the given directories.
 	Dirs     []string
 	Scenario *scenarios.Scenario
-	// Library says that the scenario is the library's of that name.
+	// Library reports whether the scenario is the library's of that name.
 	Library bool
 	Runs    []Run
 
-	// Links are the link backends that compare was given, if these are several.
-	// Of the real runs, those on the first one are what a report is about.
+	// Links are the link backends given to compare, if there are several. A report
+	// uses the real runs on the first one.
 	Links []string
 
-	// Target is the validation loss that times are to; 0 for the reference's at its end.
+	// Target is the validation loss for times to a loss; 0 for the reference's
+	// final one.
 	Target float64
 
 	Source   scenarios.Source
 	OwnScale float64 // time scale in the file; a flag may have changed it
 
 	scaled bool     // Scenario has the time scale of a real run
-	given  []string // the policies as compare was given them
+	given  []string // policies as given to compare
 }
 
-// Policies are those of the runs in the order in which they are shown, the first
-// being the reference of the others: as compare was given them, then as the
-// library has them, then as they come.
+// Policies are the policies of the runs in the order in which they are shown:
+// first as given to compare, then in the library's order, then in order of
+// appearance. The first is the reference for the others.
 func (rec *Record) Policies() (names []string) {
 	played := func(name string) bool {
 		return slices.ContainsFunc(rec.Runs, func(run Run) bool { return run.Policy == name })
@@ -83,8 +84,8 @@ func (rec *Record) Policies() (names []string) {
 	return names
 }
 
-// Read reads the run directories and the directories of comparisons that are
-// named. All have to be about the same scenario.
+// Read reads the given directories of runs and of comparisons. All must be of
+// the same scenario.
 func Read(dirs ...string) (*Record, error) {
 	rec := &Record{Dirs: dirs}
 	for _, dir := range dirs {
@@ -128,8 +129,8 @@ func Read(dirs ...string) (*Record, error) {
 	return rec, nil
 }
 
-// runDirs returns the directory itself if it is that of a run, and those of
-// the runs in it if it is that of a comparison.
+// runDirs returns the directory itself if it is a run's, and those of its runs
+// if it is a comparison's.
 func runDirs(dir string) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(dir, record.SummaryFile)); err == nil {
 		return []string{dir}, nil
@@ -181,7 +182,7 @@ func readRun(dir string) (Run, error) {
 	if run.World == record.Sim {
 		return run, nil
 	}
-	// Runs that were cut short, and those of earlier versions, lack these.
+	// Interrupted runs, and those of earlier versions, lack these.
 	var note struct {
 		Verdict fidelity.Level
 		Rounds  []RoundVerdict
@@ -189,7 +190,7 @@ func readRun(dir string) (Run, error) {
 	if err := readJSON(d, record.FidelityFile, &note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return run, err
 	}
-	// The run as a whole may be worse than the emulation was, never better.
+	// The run as a whole may be worse than its emulation, never better.
 	if run.Fidelity.Verdict.Severity() < note.Verdict.Severity() {
 		return run, fmt.Errorf("%s says that the emulation was %s, but %s says %s; the record is damaged: restore an intact copy",
 			d.Path(record.SummaryFile), run.Fidelity.Verdict, record.FidelityFile, note.Verdict)
@@ -235,13 +236,13 @@ func readJSON(d record.Dir, name string, v any) error {
 	return nil
 }
 
-// readScenario takes the scenario of a run, and holds the run's summary and those of
-// further runs against it.
+// readScenario reads the scenario of a run, and checks the summaries of this
+// run and of further runs against it.
 func (rec *Record) readScenario(run *Run) error {
 	dir, sum := run.Dir, run.Summary
 	file, err := record.Dir(dir).ScenarioFile()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // that of another run will do
+		return nil // another run's will do
 	}
 	if err != nil {
 		return err
@@ -275,26 +276,26 @@ func (rec *Record) readScenario(run *Run) error {
 	return nil
 }
 
-// same says whether a scenario is that of the record. The seed may differ: runs
-// with several are repeats, and compare writes their scenarios as JSON.
+// same reports whether a scenario is the record's. The seed may differ: runs
+// with several seeds are repeats, and compare writes their scenarios as JSON.
 func (rec *Record) same(source scenarios.Source, s *scenarios.Scenario) bool {
 	if s.Name != rec.Scenario.Name || bytes.Equal(source.Text, rec.Source.Text) {
 		return s.Name == rec.Scenario.Name
 	}
 	mine, theirs := *rec.Scenario, *s
-	theirs.Seed, theirs.Real.TimeScale = mine.Seed, mine.Real.TimeScale // the scale is judged by what was run
+	theirs.Seed, theirs.Real.TimeScale = mine.Seed, mine.Real.TimeScale // the actual run determines the scale
 	a, err := mine.Text()
 	b, err2 := theirs.Text()
 	return err == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// Planned is what a run says of its links if it was simulated on those of the
+// Planned is the value of a run's Links if it was simulated on the links of the
 // plan.
 const Planned = record.OnPlan
 
-// Of returns the runs of a world under a policy. Those that were simulated on
-// planned links count as the simulator's only where there is nothing else, and
-// those on other links than the first not at all.
+// Of returns the runs of a world under a policy. Runs simulated on planned
+// links count as the simulator's only if there are no others. Runs on other
+// links than the first do not count.
 func (rec *Record) Of(world, name string) (runs []Run) {
 	for _, run := range rec.Runs {
 		other := run.World == record.Real && slices.Index(rec.Links, run.Links) > 0
@@ -325,8 +326,8 @@ type Missing struct {
 	Seed   uint64
 }
 
-// Unsimulated lists the policies and seeds of real runs for which the record
-// has no simulated one.
+// Unsimulated lists the policies and seeds of real runs without a simulated run
+// in the record.
 func (rec *Record) Unsimulated() (missing []Missing) {
 	for _, run := range rec.Runs {
 		m := Missing{run.Policy, run.Seed}
@@ -351,8 +352,8 @@ func Seeded(runs []Run, seed uint64, n int) *Run {
 	return nil
 }
 
-// Typical returns the run whose wall-clock is the median, the faster one of
-// two in the middle.
+// Typical returns the run with the median wall-clock, or the faster of the two
+// middle ones.
 func Typical(runs []Run) *Run {
 	if len(runs) == 0 {
 		return nil

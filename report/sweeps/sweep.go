@@ -32,24 +32,24 @@ var (
 // maxRows is the number of cells that the tables of a sweep show.
 const maxRows = 1000
 
-// sweepPage is what the template of a sweep is filled with.
+// sweepPage is the data of a sweep's template.
 type sweepPage struct {
 	Scenario string       `json:"scenario"`
 	World    string       `json:"world"`
 	Policies []string     `json:"policies"`
 	Fields   []sweep.Axis `json:"fields"`
-	// Cells has for each cell the positions of its fields' values, -1 for a
-	// field that it leaves as it is.
+	// Cells has for each cell the positions of its fields' values, -1 for a field
+	// that it does not set.
 	Cells   [][]int  `json:"cells"`
 	Figures []figure `json:"figures"`
-	// Curves are those of the loss, where something was learnt.
+	// Curves are the curves of the loss, if something was trained.
 	Curves []curve `json:"curves,omitempty"`
-	// Target is the loss that times are to.
+	// Target is the loss for times to a loss.
 	Target *float64 `json:"target,omitempty"`
-	// CellNames say what cells set, where there are curves.
+	// CellNames describe the cells' settings, if there are curves.
 	CellNames []string `json:"cell_names,omitempty"`
 
-	first    int               // so many figures are in the first table
+	first    int               // number of figures in the first table
 	Results  *sweep.Results    `json:"-"`
 	Headline string            `json:"-"`
 	Answers  []document.Answer `json:"-"`
@@ -62,10 +62,10 @@ type curve struct {
 	Points []learning.Spread `json:"points"`
 }
 
-// maxCurvePoints bounds the points of curves that a page has. Cells beyond have none.
+// maxCurvePoints limits the points of a page's curves. Further cells have none.
 const maxCurvePoints = 50_000
 
-// curves are those of the cells and policies, cell by cell.
+// curves are the curves of the cells and policies, cell by cell.
 func curves(r *sweep.Results) (all []curve) {
 	points := 0
 	for k, rows := range r.Rows {
@@ -88,7 +88,7 @@ func curves(r *sweep.Results) (all []curve) {
 	return all
 }
 
-// names say what each cell sets.
+// names describe each cell's settings.
 func (p *sweepPage) names() (all []string) {
 	for k := range p.Cells {
 		var parts []string
@@ -102,14 +102,14 @@ func (p *sweepPage) names() (all []string) {
 	return all
 }
 
-// figure is what a sweep has measured in every cell.
+// figure is a quantity that a sweep has measured in every cell.
 type figure struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	What string `json:"what"` // what is shown of several runs
-	// Even is set for ratios, of which 1 is neither better nor worse.
+	What string `json:"what"` // how several runs are combined
+	// Even is set for ratios, for which 1 is neither better nor worse.
 	Even bool `json:"even"`
-	// Narrow is set for what lies far from 0 and differs little.
+	// Narrow is set for values far from 0 with small differences.
 	Narrow bool   `json:"narrow,omitempty"`
 	Lines  []line `json:"lines"`
 }
@@ -117,15 +117,14 @@ type figure struct {
 // line has a figure by cell, under one policy or as a comparison of two.
 type line struct {
 	Policy string `json:"policy"`
-	// Over is the policy that Policy is held against, in a speed-up.
+	// Over is the policy that Policy is compared with, in a speed-up.
 	Over string `json:"over,omitempty"`
-	// Points are the value and, where there is an interval, its ends; null
-	// where nothing is known.
+	// Points are the value and, if there is an interval, its ends; null if
+	// unknown.
 	Points [][]float64 `json:"points"`
 }
 
-// WriteHTML writes the report of a sweep as one HTML file that needs nothing
-// else.
+// WriteHTML writes the report of a sweep as one self-contained HTML file.
 func WriteHTML(out io.Writer, r *sweep.Results) error {
 	p := newSweepPage(r)
 	return document.Page{HTML: sweepHTML, Data: p, Script: sweepJS, Funcs: template.FuncMap{
@@ -190,7 +189,7 @@ func times(r *sweep.Results) (all []figure) {
 	return append(all, wall)
 }
 
-// trainingFigures are the figures of what was learnt.
+// trainingFigures are the figures of the training results.
 func trainingFigures(r *sweep.Results) (all []figure) {
 	if r.Target == nil {
 		return nil
@@ -226,11 +225,11 @@ func trainingFigures(r *sweep.Results) (all []figure) {
 	return all
 }
 
-// lossUnit is that of losses, which each task has of its own.
+// lossUnit is the unit of losses, which depends on the task.
 const lossUnit = "of the task"
 
-// figures are all that a sweep has measured beside times and losses, without
-// those that are 0 everywhere.
+// figures are all figures of a sweep besides times and losses, without those
+// that are 0 everywhere.
 func figures(r *sweep.Results) (all []figure) {
 	for _, m := range []struct {
 		name, unit string
@@ -335,7 +334,7 @@ type sweepTable struct {
 	Finding bool
 }
 
-// Table is the first table of the page, or that of all other figures.
+// Table is the first table of the page, or the table of all other figures.
 func (p *sweepPage) Table(first bool) sweepTable {
 	if !first {
 		return sweepTable{p, p.Other(), false}
@@ -343,21 +342,21 @@ func (p *sweepPage) Table(first bool) sweepTable {
 	return sweepTable{p, p.Figures[:p.first], len(p.Results.Policies) == 2}
 }
 
-// Other are the figures beside times and losses.
+// Other are the figures besides times and losses.
 func (p *sweepPage) Other() []figure { return p.Figures[p.first:] }
 
-// Reference is the policy that the others are held against.
+// Reference is the reference policy.
 func (p *sweepPage) Reference() string { return p.Results.Policies[0] }
 
-// Shown are the cells of the tables, Hidden counts the rest.
+// Shown are the cells of the tables; Hidden counts the rest.
 func (p *sweepPage) Shown() []sweep.Cell { return p.Results.Cells[:min(maxRows, len(p.Results.Cells))] }
 func (p *sweepPage) Hidden() int         { return len(p.Results.Cells) - len(p.Shown()) }
 
-// Varied says that there is something to draw.
+// Varied reports whether there is something to draw.
 func (p *sweepPage) Varied() bool { return len(p.Fields) > 0 && len(p.Cells) > 1 }
 
-// extremes are the cells with the least and the most of a value; cells without
-// one do not count.
+// extremes are the cells with the smallest and the largest value. Cells without
+// a value do not count.
 func extremes(cells []sweep.Cell, of func(sweep.Cell) *stats.Estimate) (least, most *sweep.Cell) {
 	for k := range cells {
 		e := of(cells[k])
@@ -374,13 +373,13 @@ func extremes(cells []sweep.Cell, of func(sweep.Cell) *stats.Estimate) (least, m
 	return least, most
 }
 
-// speedupOf gives the speed-up of a policy over the first.
+// speedupOf returns the speed-up of a policy over the first.
 func speedupOf(name string) func(sweep.Cell) *stats.Estimate {
 	return func(c sweep.Cell) *stats.Estimate { return c.SpeedupOf(name) }
 }
 
-// best is the policy with the largest speed-up in any cell; of two it is the
-// second.
+// best is the policy with the largest speed-up in any cell; with two policies
+// it is the second.
 func (p *sweepPage) best() (name string) {
 	var most *stats.Estimate
 	for _, other := range p.Results.Compared() {
@@ -392,13 +391,14 @@ func (p *sweepPage) best() (name string) {
 	return cmp.Or(name, p.Results.Compared()[0])
 }
 
-// wallOf gives the wall-clock under the first policy of a sweep.
+// wallOf returns the wall-clock under the first policy of a sweep.
 func (p *sweepPage) wallOf(c sweep.Cell) *stats.Estimate {
 	e := c.WallClock[p.Results.Policies[0]]
 	return &e
 }
 
-// set says what a cell sets, with short names, and how many others are as good.
+// set describes a cell's settings, with short names, and the number of equally
+// good cells.
 func (p *sweepPage) set(c *sweep.Cell, of func(sweep.Cell) *stats.Estimate) string {
 	var parts []string
 	for _, f := range p.Fields {
@@ -425,7 +425,7 @@ func (p *sweepPage) set(c *sweep.Cell, of func(sweep.Cell) *stats.Estimate) stri
 	return text
 }
 
-// brief is the end of a field's path, if no other field ends so.
+// brief is the end of a field's path, if it is unique.
 func (p *sweepPage) brief(field string) string {
 	end := func(field string) string { return field[strings.LastIndexByte(field, '.')+1:] }
 	for _, other := range p.Fields {
@@ -439,7 +439,7 @@ func (p *sweepPage) brief(field string) string {
 	return end(field)
 }
 
-// verdicts counts the cells by what the speed-up of a policy shows. Without
+// verdicts counts the cells by the conclusion from a policy's speed-up. Without
 // intervals the medians decide.
 func (p *sweepPage) verdicts(name string) (faster, slower, open, unknown int) {
 	for _, c := range p.Results.Cells {
@@ -457,7 +457,7 @@ func (p *sweepPage) verdicts(name string) (faster, slower, open, unknown int) {
 	return faster, slower, open, unknown
 }
 
-// headline says in a sentence what the sweep shows.
+// headline is the result of the sweep in a sentence.
 func (p *sweepPage) headline() string {
 	if p.Results.Target != nil {
 		if text := p.learnt(); text != "" {
@@ -501,8 +501,8 @@ func (p *sweepPage) headline() string {
 	return text + "; it never lost."
 }
 
-// learnt says how much sooner than the first policy another one came to the target, or
-// who came to the least loss; empty if nothing was learnt.
+// learnt says how much sooner than the first policy another one reached the
+// target, or which had the least loss; empty if nothing was trained.
 func (p *sweepPage) learnt() string {
 	target, reference := learning.LossText(*p.Results.Target), words.Policy(p.Reference())
 	sooner := func(name string) func(sweep.Cell) *stats.Estimate {
@@ -637,7 +637,8 @@ func (p *sweepPage) whatWasPlayed() document.Answer {
 	return a
 }
 
-// trainingAnswer names who came to the target loss first, and who to the least.
+// trainingAnswer names the policy that reached the target loss first, and the
+// one with the least loss.
 func (p *sweepPage) trainingAnswer() document.Answer {
 	a := document.Answer{Question: "What was learnt?", Short: "nothing"}
 	var soonest, least struct {
@@ -704,7 +705,7 @@ func (p *sweepPage) trust() document.Answer {
 	return a
 }
 
-// Intervals says what the intervals of the page are, empty if there are none.
+// Intervals explains the intervals of the page; empty if there are none.
 func (p *sweepPage) Intervals() string {
 	for _, c := range p.Results.Cells {
 		for _, e := range c.WallClock {
@@ -716,8 +717,8 @@ func (p *sweepPage) Intervals() string {
 	return ""
 }
 
-// Command is the command line that plays the same points, empty where a list
-// of assignments was swept.
+// Command is the command line that plays the same points, empty if a list of
+// assignments was swept.
 func (p *sweepPage) Command() string {
 	r := p.Results
 	cells := 1

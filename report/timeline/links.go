@@ -8,21 +8,22 @@ import (
 	"testbed/scenarios"
 )
 
-// Link sums up what a worker sent to another in all-reduces, or to all others.
+// Link summarises a worker's traffic to another worker in all-reduces, or to
+// all others.
 type Link struct {
 	From       string  `json:"from"`
 	To         string  `json:"to"`
 	Reductions int     `json:"reductions"`
 	Bytes      int64   `json:"bytes"`
 	Seconds    float64 `json:"seconds"` // of real time, in reductions
-	// Goodput is Bytes by Seconds, in bit/s, and Rate what the narrower of
-	// the access links at both ends allows, or the sender's where it sends to
-	// all the others; 0 is unlimited.
+	// Goodput is Bytes divided by Seconds, in bit/s. Rate is that of the slower
+	// access link at both ends, or the sender's if it sends to all the others; 0
+	// is unlimited.
 	Goodput float64 `json:"goodput_bps"`
 	Rate    float64 `json:"rate_bps"`
 }
 
-// Share is the goodput as a share of the rate, 0 where that is unlimited.
+// Share is the goodput as a share of the rate, 0 if that is unlimited.
 func (l Link) Share() float64 {
 	if l.Rate == 0 {
 		return 0
@@ -30,7 +31,7 @@ func (l Link) Share() float64 {
 	return l.Goodput / l.Rate
 }
 
-// Links sums up the traffic of the ring, for records that have it.
+// Links summarises the traffic of the ring, for records that have it.
 func Links(s *scenarios.Scenario, events []record.Event) ([]Link, error) {
 	plan, err := s.Plan()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// Round is a completed round as a report shows it.
+// Round is a completed round in a report.
 type Round struct {
 	Round        int              `json:"round"`
 	Start        policy.Time      `json:"start_us"`
@@ -25,12 +25,13 @@ type Round struct {
 	Deadline     *policy.Deadline `json:"deadline"`  // nil: there was none
 	Why          string           `json:"why"`
 	Decisions    []string         `json:"decisions"`
-	Apart        string           `json:"apart,omitempty"` // what reduced apart: each region, or rank
+	Apart        string           `json:"apart,omitempty"` // group that reduced separately: a region, or rank
 	BytesSent    int64            `json:"-"`
 	Verdict      fidelity.Level   `json:"-"`
 }
 
-// Participants lists those of a round: by region where regions reduce apart.
+// Participants lists the participants of a round: by region if regions reduce
+// separately.
 func Participants(r record.Round) string {
 	if len(r.Regions) == 0 {
 		return words.Workers(r.Participants)
@@ -48,7 +49,7 @@ func (r Round) Collect() policy.Time { return r.Close - r.Start }
 // Reduce is the time from the close of the round to its outer step.
 func (r Round) Reduce() policy.Time { return r.End - r.Close }
 
-// reduction says what follows the close of the round.
+// reduction describes the part after the close of the round.
 func (r Round) reduction() string {
 	if r.Apart != "" {
 		return "all-reduce in each " + r.Apart
@@ -56,17 +57,18 @@ func (r Round) reduction() string {
 	return "all-reduce"
 }
 
-// Took is how long the round took.
+// Took is the duration of the round.
 func (r Round) Took() policy.Time { return r.End - r.Start }
 
-// Arrival is when the coordinator learned that a worker's inner steps are done.
+// Arrival is the time at which the coordinator learned that a worker's inner
+// steps are done.
 type Arrival struct {
 	Node   string      `json:"node"`
 	Offset policy.Time `json:"offset_us"` // from the first arrival of the round
 	Late   bool        `json:"late"`
 }
 
-// Rounds gathers what the record has on each completed round.
+// Rounds collects the record's facts about each completed round.
 func Rounds(run *runs.Run) []Round {
 	list := []Round{}
 	at := map[int]int{}
@@ -91,7 +93,7 @@ func Rounds(run *runs.Run) []Round {
 			if e.Offset != nil {
 				r.Arrivals = append(r.Arrivals, Arrival{e.Node, *e.Offset, e.Late})
 			}
-		case record.RoundClose: // a round that opened again closes twice; the last time counts
+		case record.RoundClose: // a reopened round closes twice; the last close counts
 			r.Why = words.Closing(e.Reason)
 			if e.Reason != nil && e.Reason.Deadline != nil {
 				r.Deadline = e.Reason.Deadline
@@ -136,7 +138,7 @@ func names(ids []policy.ID) []string {
 	return list
 }
 
-// Worker sums up what one worker did in a run. Times are scenario time.
+// Worker summarises one worker's activities in a run. Times are scenario time.
 type Worker struct {
 	Node  string `json:"node"`
 	Steps int    `json:"steps"`
@@ -148,7 +150,7 @@ type Worker struct {
 	Evicted   string               `json:"evicted,omitempty"`
 }
 
-// Workers sums up what each worker did, in order of t.Nodes.
+// Workers summarises each worker's activities, in order of t.Nodes.
 func Workers(run *runs.Run, t Timeline) []Worker {
 	list := make([]Worker, len(t.Nodes))
 	at := map[string]int{}

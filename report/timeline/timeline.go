@@ -1,5 +1,6 @@
-// Package timeline derives from the record of a run what every worker did when,
-// what its rounds came to and how its links fared, and writes it as a trace.
+// Package timeline derives from the record of a run each worker's activities
+// with their times, the results of its rounds and the traffic of its links, and
+// writes it as a trace.
 package timeline
 
 import (
@@ -15,21 +16,21 @@ import (
 	"testbed/scenarios"
 )
 
-// Kind is what a worker did, or how it stood, during a span.
+// Kind is an activity or a condition of a worker, during a span.
 type Kind string
 
-// What workers do. A worker does one thing at a time.
+// Activities of workers. A worker has one activity at a time.
 const (
 	InnerStep     Kind = "inner step"
 	Dropped       Kind = "inner step, dropped" // begun, and never finished
 	Waiting       Kind = "waiting"             // for the others, or for a message under way
 	ReduceScatter Kind = "reduce-scatter"
 	AllGather     Kind = "all-gather"
-	AllReduce     Kind = "all-reduce" // aborted, or of a record that knows no more
+	AllReduce     Kind = "all-reduce" // aborted, or in a record without details
 	Fetch         Kind = "state fetch"
 )
 
-// How workers stand: several may hold at once, beside what they do.
+// Conditions of workers: several may hold at once, in addition to the activity.
 const (
 	Slowed    Kind = "slowed down"
 	CutOff    Kind = "cut off"
@@ -40,7 +41,7 @@ const (
 	Removed   Kind = "evicted"
 )
 
-// Span is something that lasted, in scenario time.
+// Span is something with a duration, in scenario time.
 type Span struct {
 	Node  string      `json:"node"`
 	Kind  Kind        `json:"kind"`
@@ -59,7 +60,7 @@ type Mark struct {
 	Text  string      `json:"text"`
 }
 
-// Injected says that the scenario, and not the policy, has set the mark.
+// Injected reports whether the scenario, not the policy, caused the mark.
 func (m Mark) Injected() bool { return injected[m.Type] }
 
 var injected = map[record.Type]bool{
@@ -67,10 +68,11 @@ var injected = map[record.Type]bool{
 	record.CoordinatorCrash: true, record.Partition: true, record.Heal: true, record.LinkFault: true, record.LinkRestored: true,
 }
 
-// Timeline is a run as a picture of it shows it.
+// Timeline is a run as pictures show it.
 type Timeline struct {
 	Nodes []string `json:"nodes"`
-	// Hosts are those of a run over several, whose nodes stand together.
+	// Hosts are the hosts of a run over several. The nodes of a host are shown
+	// together.
 	Hosts    []record.Host `json:"hosts,omitempty"`
 	End      policy.Time   `json:"end_us"`
 	Doing    []Span        `json:"doing"`
@@ -78,7 +80,7 @@ type Timeline struct {
 	Marks    []Mark        `json:"marks"`
 }
 
-// doing is what a worker is at.
+// doing is a worker's present activity.
 type doing struct {
 	what  Kind // "" before it joined and after its end
 	since policy.Time
@@ -88,8 +90,8 @@ type doing struct {
 	gone  bool // crashed or evicted
 }
 
-// stance is one way in which a worker stands. Link has the other end of a path
-// that has changed: a worker has several.
+// stance is a condition of a worker. Link has the other end of a changed path:
+// a worker may have several.
 type stance struct {
 	id   policy.ID
 	kind Kind
@@ -99,8 +101,8 @@ type stance struct {
 // conditions are the stances that the record's Tracker follows.
 var conditions = map[record.Condition]Kind{record.Dead: Dead, record.Paused: Paused, record.CutOff: CutOff, record.Slowed: Slowed}
 
-// innerSteps stands for the time between steps that have ended: what it turns
-// out to be depends on what comes next.
+// innerSteps stands for the time between finished steps. Its final kind depends
+// on the next event.
 const innerSteps Kind = "inner steps"
 
 type timeliner struct {
@@ -121,9 +123,9 @@ type participant struct {
 	id    policy.ID
 }
 
-// New derives from the events of a run what every worker did when.
-// Events of workers bear the workers' clocks, so a span may be cut to where
-// the one before it ended.
+// New derives each worker's activities from the events of a run. Events of
+// workers have the workers' clocks, so a span may be shortened to begin at the
+// end of the one before.
 func New(s *scenarios.Scenario, events []record.Event) Timeline {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
@@ -146,7 +148,7 @@ func New(s *scenarios.Scenario, events []record.Event) Timeline {
 		t.add(e)
 		t.out.End = max(t.out.End, e.T)
 		if e.Type == record.RunEnd {
-			break // the coordinator still compares what the workers ended with
+			break // the coordinator still compares the workers' final states
 		}
 	}
 	for _, w := range s.Workers {
@@ -170,11 +172,11 @@ func (t *Timeline) Group(hosts []record.Host) {
 	slices.SortStableFunc(t.Nodes, func(a, b string) int { return host(a) - host(b) })
 }
 
-// enter ends what a worker is at and begins something else.
+// enter ends a worker's activity and begins another.
 func (t *timeliner) enter(id policy.ID, at policy.Time, what Kind, round int) {
 	w := t.workers[id]
 	if w == nil || w.gone {
-		return // what the coordinator asks of a crashed worker comes to nothing
+		return // the coordinator's requests to a crashed worker have no effect
 	}
 	kind := w.what
 	if kind == innerSteps {
@@ -186,7 +188,7 @@ func (t *timeliner) enter(id policy.ID, at policy.Time, what Kind, round int) {
 	*w = doing{what: what, since: max(at, w.since), round: round}
 }
 
-// end is the end of what a worker does.
+// end ends a worker's activity.
 func (t *timeliner) end(id policy.ID, at policy.Time) {
 	t.enter(id, at, "", 0)
 	if w := t.workers[id]; w != nil {
@@ -194,7 +196,7 @@ func (t *timeliner) end(id policy.ID, at policy.Time) {
 	}
 }
 
-// back is when a worker that was gone is there again: as a new process, or as a
+// back is the return of a worker that was gone: as a new process, or as a
 // member.
 func (t *timeliner) back(id policy.ID, at policy.Time) {
 	if w := t.workers[id]; w != nil && w.gone {
@@ -202,7 +204,7 @@ func (t *timeliner) back(id policy.ID, at policy.Time) {
 	}
 }
 
-// start begins a way of standing, unless it holds already.
+// start begins a condition, unless it holds already.
 func (t *timeliner) start(s stance, e record.Event, note string) {
 	if _, holds := t.standing[s]; !holds && t.workers[s.id] != nil {
 		t.standing[s] = Span{Node: s.id.Node(), Kind: s.kind, Start: e.T, Round: e.Round, Note: note}
@@ -308,8 +310,8 @@ func (t *timeliner) add(e record.Event) {
 	}
 }
 
-// link begins or ends a change of a link, which is drawn at the worker that it is of, or
-// from which the path leads.
+// link begins or ends a change of a link. It is drawn at the link's worker, or
+// at the worker at which the path begins.
 func (t *timeliner) link(e record.Event) {
 	id, _ := policy.ParseNode(cmp.Or(e.Node, e.From))
 	s := stance{id: id, kind: Relinked, link: e.To}
@@ -361,7 +363,7 @@ func (t *timeliner) reduceStart(e record.Event) {
 // everybody stands for all other participants of a direct all-reduce.
 const everybody = "the others"
 
-// receiver is whom a participant of a reduction sends to.
+// receiver is the worker that a participant of a reduction sends to.
 func receiver(s *scenarios.Scenario, ring []policy.ID, id policy.ID) string {
 	if s.Real.AllReduce.Algorithm == allreduce.Direct.String() {
 		return everybody
@@ -369,7 +371,7 @@ func receiver(s *scenarios.Scenario, ring []policy.ID, id policy.ID) string {
 	return ring[(slices.Index(ring, id)+1)%len(ring)].Node()
 }
 
-// markText puts an event that a picture marks into words; "" for all others.
+// markText describes an event that a picture marks in words; "" for all others.
 func markText(e record.Event) string {
 	switch e.Type {
 	case record.Join:
@@ -447,7 +449,7 @@ func markText(e record.Event) string {
 	return voteText(e)
 }
 
-// voteText is about votes, and what two lineages of outer states come from.
+// voteText describes votes, and the events of split lineages.
 func voteText(e record.Event) string {
 	switch e.Type {
 	case record.FailReduce:

@@ -43,7 +43,7 @@ const (
 	coordinatorProcess = 1
 	roundsThread       = 1
 	decisionsThread    = 2
-	doingThread        = 1 // of a worker; its ways of standing follow
+	doingThread        = 1 // of a worker; its conditions follow
 )
 
 type tracer struct {
@@ -52,7 +52,7 @@ type tracer struct {
 }
 
 // at is a time of the trace: real time since the start of the run, to a
-// nanosecond, so that spans which touch do not overlap by rounding.
+// nanosecond, so that adjacent spans do not overlap by rounding.
 func (t *tracer) at(time policy.Time) float64 {
 	return math.Round(float64(time)*t.scale*1e3) / 1e3
 }
@@ -61,7 +61,7 @@ func (t *tracer) name(process, thread int, what, name string) {
 	t.events = append(t.events, traceEvent{Name: what, Phase: traceMeta, Process: process, Thread: thread, Args: map[string]any{"name": name}})
 }
 
-// process names the process of a node, which stands with those on its host.
+// process names the process of a node, which is placed with those on its host.
 func (t *tracer) process(number int, node string, hosts []record.Host) {
 	name := node
 	for _, h := range hosts {
@@ -143,8 +143,8 @@ func WriteTrace(out io.Writer, rec *runs.Record) error {
 	return w.Flush() // the first error of all writes
 }
 
-// spans writes what workers do, and how they stand: one thread for each way,
-// because ways of standing overlap.
+// spans writes workers' activities and conditions: one thread for each
+// condition, because conditions overlap.
 func (t *tracer) spans(line Timeline, process map[string]int) {
 	for _, s := range line.Doing {
 		args := map[string]any{"round": s.Round}
@@ -156,7 +156,7 @@ func (t *tracer) spans(line Timeline, process map[string]int) {
 	type track struct {
 		process int
 		kind    Kind
-		lane    int // of spans of one kind that overlap
+		lane    int // number among overlapping spans of one kind
 	}
 	threads := map[track]int{}
 	last := map[int]int{}           // highest thread of a process
@@ -201,8 +201,8 @@ func (t *tracer) marks(line Timeline, process map[string]int) {
 	}
 }
 
-// counters writes how many members there are, how many have arrived, and how
-// fast each worker sends in a reduction, on the average of it.
+// counters writes the number of members, the number of arrivals, and each
+// worker's mean sending rate in a reduction.
 func (t *tracer) counters(run runs.Run, process map[string]int) {
 	members, arrived := 0, 0
 	for _, e := range run.Events {
@@ -227,7 +227,7 @@ func (t *tracer) counters(run runs.Run, process map[string]int) {
 	}
 }
 
-// queues writes how much waited for the links of each node.
+// queues writes the queue at each node's links.
 func (t *tracer) queues(run runs.Run, process map[string]int) {
 	for _, q := range run.Queues {
 		of := process[q.Node]

@@ -1,5 +1,5 @@
-// Package words puts numbers, workers and decisions into words, the same in every
-// report.
+// Package words describes numbers, workers and decisions in words, the same in
+// every report.
 package words
 
 import (
@@ -56,7 +56,7 @@ func Workers(ids []policy.ID) string {
 	return strings.Join(parts, " ")
 }
 
-// Because puts the numbers of a decision in words.
+// Because describes the numbers of a decision in words.
 func Because(r *policy.Reason) string {
 	if r == nil {
 		return "no reason recorded"
@@ -99,8 +99,8 @@ func Because(r *policy.Reason) string {
 	return "by the rule " + string(r.Rule)
 }
 
-// left says why a round went on without a worker. Whether the quorum came before the
-// deadline is not among the numbers.
+// left explains why a round went on without a worker. The numbers do not show
+// whether the quorum came before the deadline.
 func left(r *policy.Reason) string {
 	text := gathered(r) + " when the round closed"
 	if r.Deadline != nil {
@@ -110,19 +110,20 @@ func left(r *policy.Reason) string {
 		return text + "; this does not count as a miss"
 	}
 	text += fmt.Sprintf("; miss %d", r.Misses)
-	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // else any number is tolerated
+	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // otherwise any number is tolerated
 		text += fmt.Sprintf(", %d tolerated", r.Limit)
 	}
 	return text
 }
 
-// gathered says how many had arrived when a round closed.
+// gathered gives the number of arrivals when a round closed.
 func gathered(r *policy.Reason) string {
 	return fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
 }
 
-// deadlineText says when the deadline was, and what it was computed from. Under torchft it
-// counts from the first request for a quorum, which need not follow an arrival.
+// deadlineText gives the deadline, and the numbers it was computed from. Under
+// torchft it counts from the first request for a quorum, which need not follow
+// an arrival.
 func deadlineText(r *policy.Reason) string {
 	d := r.Deadline
 	text := Micros(d.Offset) + " after the first"
@@ -151,7 +152,7 @@ func deadlineText(r *policy.Reason) string {
 	return text
 }
 
-// Closing says why a round closed when it did.
+// Closing explains why a round closed when it did.
 func Closing(r *policy.Reason) string {
 	switch {
 	case r == nil:
@@ -164,16 +165,16 @@ func Closing(r *policy.Reason) string {
 		return fmt.Sprintf("%d of %d had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
 	case r.Rule == policy.RuleDeadline && r.Deadline != nil && r.QuorumID == 0: // torchft may be late for its deadline
 		return gathered(r) + " at the deadline, " + deadlineText(r)
-	case r.Deadline != nil: // the quorum came after the deadline, or the policy waits for nobody else before
+	case r.Deadline != nil: // the quorum came after the deadline, or the policy has no deadline before it
 		return gathered(r) + " when the round closed; the deadline was " + deadlineText(r)
 	}
 	return gathered(r)
 }
 
-// Capital begins a sentence.
+// Capital capitalises the beginning of a sentence.
 func Capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// Policy names a policy in a sentence, with parameters as they were given.
+// Policy names a policy in a sentence, with its given parameters.
 func Policy(spec string) string {
 	switch {
 	case spec == scenarios.Baseline:
@@ -187,7 +188,7 @@ func Policy(spec string) string {
 // Times writes a ratio.
 func Times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
 
-// List names nodes, or says how many there are.
+// List names nodes, or gives their number.
 func List(names []string) string {
 	n := len(names)
 	if n > MaxListed {
@@ -199,7 +200,7 @@ func List(names []string) string {
 	return strings.Join(names, "")
 }
 
-// Typed writes a command as a shell takes it.
+// Typed writes a command in a shell's syntax.
 func Typed(command []string) string {
 	words := make([]string, len(command))
 	for k, word := range command {
@@ -208,7 +209,7 @@ func Typed(command []string) string {
 	return strings.Join(words, " ")
 }
 
-// Quote writes a word as a shell takes it.
+// Quote writes a word in a shell's syntax.
 func Quote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r)

@@ -27,7 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// applets are the commands of busybox that the image has by name.
+// applets are the busybox commands that the image has by name.
 var applets = []string{"sh", "tar", "cat", "ls", "cp", "mv", "rm", "mkdir", "sleep", "env", "id", "ps", "kill", "head", "tail", "grep"}
 
 func main() {
@@ -130,7 +130,7 @@ func imageOf(in, arch, version string, made time.Time) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layer makes a compressed layer of what fill writes.
+// layer makes a compressed layer of fill's output.
 func layer(fill func(*tar.Writer) error) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

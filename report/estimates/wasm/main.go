@@ -1,9 +1,10 @@
 //go:build js && wasm
 
 // Command wasm computes sweeps of estimates in a browser, for their page: with
-// the same code as the command line. It leaves a global function, testbedSheet,
-// which takes a sweep as an object and returns its sheet as one, or an object
-// with field and problem if a value is impossible.
+// the same code as the command line. It defines a global function,
+// testbedSheet, which takes a sweep as an object and returns its sheet as an
+// object. If a value is impossible, it returns an object with field and
+// problem.
 package main
 
 import (
@@ -30,7 +31,7 @@ func main() {
 	select {} // a program that ends can no longer be called
 }
 
-// question is what the page asks.
+// question is a question of the page.
 type question struct {
 	Run          estimate.Run           `json:"run"`
 	Variants     []estimate.Variant     `json:"variants"`
@@ -54,7 +55,7 @@ func sheet(v js.Value) (estimate.Sheet, error) {
 	return s.Sheet()
 }
 
-// assign gives an input a value as estimate.Axis writes it.
+// assign sets an input to a value in estimate.Axis's format.
 func assign(r *estimate.Run, name, value string) error {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[estimate.Run]()) {
 		if f.Tag.Get("json") != name {
@@ -78,8 +79,8 @@ func assign(r *estimate.Run, name, value string) error {
 	return &errs.FieldError{Field: name, Problem: "is no input"}
 }
 
-// fromJS fills a value from an object that has all its fields, by their names in
-// JSON.
+// fromJS fills a value from an object that has all its fields, by their names
+// in JSON.
 func fromJS(to reflect.Value, v js.Value, field string) error {
 	wrong := func(what string) error {
 		return errs.Fieldf(field, "is of type %v; it must be a %s", v.Type(), what)
@@ -131,8 +132,7 @@ func fromJS(to reflect.Value, v js.Value, field string) error {
 	return nil
 }
 
-// toJS is what js.ValueOf takes for a value, with the names of its fields in
-// JSON.
+// toJS converts a value for js.ValueOf, with the names of its fields in JSON.
 func toJS(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Struct:
