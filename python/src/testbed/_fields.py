@@ -84,7 +84,7 @@ class Inject(_Fields):
 
 @dataclass(repr=False)
 class Policies(_Fields):
-    """Policies are the parameters of the policies, and what holds under any of them.
+    """Policies are the parameters of the policies, and the settings that hold under any policy.
 
     baseline: the parameters of the policy baseline
     adaptive: the parameters of the policy adaptive
@@ -192,8 +192,8 @@ class Upload(_Fields):
 class Links(_Fields):
     """Spec is the `real.links` section of a scenario. A property that is absent is nil, so that
     "not given" and "zero" stay different. The closest level wins, property by property:
-    default, then group, then node or pair; and within a level what is written out wins over
-    its preset.
+    default, then group, then node or pair. Within a level, explicit values win over its
+    preset.
 
     default: the properties of every node and pair that no other section gives.
     groups: sets of nodes with an access link in common, by name. A node is in one group at
@@ -265,9 +265,9 @@ class Properties(_Fields):
 class LossBurst(_Fields):
     """LossBurst is loss in bursts: the Gilbert-Elliott model (E. N. Gilbert, "Capacity of a
     burst-noise channel", 1960; E. O. Elliott, "Estimates of error rates for codes on burst-
-    noise channels", 1963) with the parameters of netem(8). The path is inside a burst or
-    outside; every packet is first lost or not, by the state, and then may change the state.
-    The zero value is no loss at all.
+    noise channels", 1963) with the parameters of netem(8). The path is inside or outside a
+    burst. This state first determines the loss of each packet. Then the packet may change the
+    state. The zero value is no loss at all.
 
     enter: the probability, per packet, that a burst begins (netem's p) (such as "0.1%")
     leave: the probability, per packet, that a burst ends (r). Bursts are 1/`leave` packets long
@@ -418,8 +418,8 @@ class PairPath(_Fields):
 @dataclass(repr=False)
 class AllReduce(_Fields):
     """Spec is the section real.all_reduce of a scenario. It is for the real network and the
-    simulator's planned links: churn's network, where an all-reduce has a fixed price, has no
-    use for it.
+    simulator's planned links. Churn's network, where an all-reduce has a fixed duration, does
+    not use it.
 
     algorithm: the algorithm of the all-reduce: `ring`, `direct` (two hops: for long delays or
         many workers) or `hierarchical` (`direct` inside the groups of `links.groups`, then
@@ -551,8 +551,8 @@ class Work(_Fields):
 
 @dataclass(repr=False)
 class Steps(_Fields):
-    """Steps says by what distribution the durations of inner steps vary. The mean is the
-    worker's inner_step_mean.
+    """Steps is the distribution of inner steps' durations. The mean is the worker's
+    inner_step_mean.
 
     distribution: the distribution of a step's duration. All keep its mean (uniform | normal |
         lognormal | pareto | trace, default "uniform")
@@ -589,7 +589,7 @@ class WorkerClass(_Fields):
 @dataclass(repr=False)
 class Noise(_Fields):
     """Noise is slowness that comes and goes, as neighbours on the same machine do: a Markov
-    chain of two states with exponential sojourns, for each worker by itself.
+    chain of two states with exponential times in each, separately for each worker.
 
     slow_factor: while slow, inner steps take this many times as long.
     mean_ok: the mean of the exponential time for which a worker has its normal speed (µs)
@@ -604,8 +604,8 @@ class Noise(_Fields):
 @dataclass(repr=False)
 class Thermal(_Fields):
     """Thermal is throttling: a worker's temperature rises for the time heat, then its steps take
-    slow_factor as long for the time cool. This is what the lumped thermal resistance and
-    capacitance of Skadron et al., "Temperature-aware microarchitecture" (ISCA 2003), does
+    slow_factor times as long for the time cool. The lumped thermal resistance and capacitance
+    of Skadron et al., "Temperature-aware microarchitecture" (ISCA 2003), behaves in this way
     under constant load between two thresholds. Time at a barrier counts as load. Workers
     begin anywhere in the cycle.
 
@@ -622,7 +622,7 @@ class Thermal(_Fields):
 @dataclass(repr=False)
 class Diurnal(_Fields):
     """Diurnal is load that follows the time of day: steps take 1 + amplitude·sin(2π(t/period +
-    phase)) as long.
+    phase)) times as long.
 
     amplitude: inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long,
         updated a thousand times a day.
@@ -679,8 +679,8 @@ class Train(_Fields):
 
 @dataclass(repr=False)
 class Model(_Fields):
-    """Model is the shape of CharLM's transformer, and what a step trains on. What is 0 is as
-    charlm.Defaults has it.
+    """Model is the shape of CharLM's transformer, and what a step trains on. Fields that are 0
+    have the values of charlm.Defaults.
 
     layers: transformer blocks (default 2)
     width: values per position (default 64)
@@ -698,7 +698,8 @@ class Model(_Fields):
 
 @dataclass(repr=False)
 class InnerOptimiser(_Fields):
-    """Inner is CharLM's inner optimiser, AdamW. What is not given is as charlm.Defaults has it.
+    """Inner is CharLM's inner optimiser, AdamW. Missing fields have the values of
+    charlm.Defaults.
 
     rate: the learning rate (default 0.003)
     decay: the weight decay, of matrices only (default 0.1)
@@ -712,7 +713,7 @@ class InnerOptimiser(_Fields):
 
 @dataclass(repr=False)
 class OuterOptimiser(_Fields):
-    """Outer is the outer optimiser, and what of the parameters a round exchanges.
+    """Outer is the outer optimiser, and the part of the parameters that a round exchanges.
 
     rate: the learning rate of outer steps (default 0.7)
     momentum: the Nesterov momentum of outer steps, below 1. DiLoCo's 0.7 and 0.9 need a hundred
@@ -750,27 +751,28 @@ class Regions(_Fields):
 
 @dataclass(repr=False)
 class BaselineParameters(_Fields):
-    """Baseline waits for every member, as synchronous training does: only who is silent, gives
-    up or leaves keeps a round from waiting for it.
+    """Baseline waits for every member, as synchronous training does. A round stops waiting only
+    for members that fall silent, give up or leave.
     """
 
 
 
 @dataclass(repr=False)
 class AdaptiveParameters(_Fields):
-    """Policy waits for each member as long as a healthy one with its history may take, and not
-    at all for those whose contribution costs the others more than it is worth. It evicts
-    nobody. Durations are compared by their logarithms, because step times are positive and
-    skewed. A member's typical duration is the median of its last window ones; the spread is
-    1.4826 times the median absolute deviation from it over all members, a consistent estimate
-    of a normal's standard deviation (P. Rousseeuw and C. Croux, Alternatives to the Median
-    Absolute Deviation, 1993). A member is waited for until its typical duration × e^(Z ×
-    spread). If the quorum came later than its own spread allows for, this time is stretched
-    by the same factor: a cause that makes everybody late is nobody's fault. The policy waits
-    for the k members that are expected first. It chooses the k that yields the most
-    contributions per unit of time, k ÷ (duration of a round of k): see C. Xu et al., Dynamic
-    Backup Workers for Parallel Machine Learning (2020). The other members, and members that
-    have missed several rounds in a row, get another chance after 2, 4, 8, … rounds.
+    """Policy waits for each member as long as a healthy member with its history may take. It
+    does not wait for members whose contribution costs the others more than it is worth. It
+    evicts nobody. Durations are compared by their logarithms, because step times are positive
+    and skewed. A member's typical duration is the median of its last window ones; the spread
+    is 1.4826 times the median absolute deviation from it over all members, a consistent
+    estimate of a normal's standard deviation (P. Rousseeuw and C. Croux, Alternatives to the
+    Median Absolute Deviation, 1993). The policy waits for a member until its typical duration
+    × e^(Z × spread). If the quorum came later than its own spread allows for, the waiting
+    time is stretched by the same factor: a cause that makes everybody late is nobody's fault.
+    The policy waits for the k members that are expected first. It chooses the k that yields
+    the most contributions per unit of time, k ÷ (duration of a round of k): see C. Xu et al.,
+    Dynamic Backup Workers for Parallel Machine Learning (2020). The other members, and
+    members that have missed several rounds in a row, get another chance after 2, 4, 8, …
+    rounds.
 
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.5)
@@ -792,7 +794,7 @@ class AdaptiveParameters(_Fields):
 @dataclass(repr=False)
 class BackupParameters(_Fields):
     """Backup closes a round as soon as all but B members have arrived, as synchronous training
-    with B backup workers does: whoever comes last is left out, slow or not (J. Chen et al.,
+    with B backup workers does. The last arrivals are left out, slow or not (J. Chen et al.,
     Revisiting Distributed Synchronous SGD, 2016, https://arxiv.org/abs/1604.00981). It evicts
     nobody.
 
@@ -804,8 +806,8 @@ class BackupParameters(_Fields):
 
 @dataclass(repr=False)
 class DeadlineParameters(_Fields):
-    """FixedDeadline closes every round the same time after it began, with a quorum. It evicts
-    nobody.
+    """FixedDeadline closes every round at a fixed time after its beginning, with a quorum. It
+    evicts nobody.
 
     after: the time from a round's beginning to its deadline. 0 takes `factor` times the median
         member's time for the first round, which has no deadline then (µs, default 0)
@@ -842,8 +844,9 @@ class SampleParameters(_Fields):
     """Sample waits in each round for a fraction of the members, drawn anew, as federated
     averaging samples its clients (B. McMahan et al., Communication-Efficient Learning of Deep
     Networks from Decentralized Data, 2017, https://arxiv.org/abs/1602.05629, where the
-    fraction is C). There only those that are drawn compute; here everybody does, and who
-    arrives in time without having been drawn takes part, too. It evicts nobody.
+    fraction is C). There only the drawn clients compute. Here every member computes, and
+    members that arrive in time without having been drawn take part, too. The policy evicts
+    nobody.
 
     fraction: the fraction of the members, rounded up, that a round waits for (default 0.5)
     """
@@ -861,8 +864,9 @@ class StragglerParameters(_Fields):
         close without the others (default 0.75)
     k: median absolute deviations of tolerance. Raising it waits longer for workers whose times
         vary (default 3)
-    window: arrival offsets to look back on. Rounds are kept or forgotten whole, because the
-        last offsets of a round are its slowest. The last round is always kept (default 32)
+    window: number of arrival offsets to look back on. Rounds are kept or forgotten whole,
+        because the last offsets of a round are its slowest. The last round is always kept
+        (default 32)
     min_history: closed rounds before the first deadline (default 1)
     min_slack: the least time between the first arrival and the deadline (µs, default 1)
     sideline_limit: rounds in a row that a member may miss; the next one evicts it. The rounds
@@ -883,8 +887,8 @@ class StragglerParameters(_Fields):
 
 @dataclass(repr=False)
 class TorchftParameters(_Fields):
-    """Policy are the parameters, of the lighthouse and of the managers. Times are in
-    microseconds; one that is 0 is to the heartbeat timeout as torchft's is.
+    """Policy has the parameters of the lighthouse and of the managers. Times are in
+    microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 
     min_replicas: workers, or replica groups, that a quorum needs, and an outer step to count.
         Only more than half of them guarantee that there is one quorum at a time (default 1)
