@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"testbed/allreduce/bench"
@@ -40,6 +43,9 @@ type Calibration struct {
 	Refit []string
 	// Rewrite are scenarios to write calibrated copies of.
 	Rewrite []Source
+	// Whole is set by Plan: all experiments are run here, so that all costs are
+	// measured, and the result becomes this machine's AutoCalibration.
+	Whole bool
 }
 
 // Source is a scenario with its text, and the format of its copy.
@@ -106,6 +112,7 @@ func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) 
 		}
 		return nil
 	}
+	o.Whole = len(o.Refit) == 0 && len(only) == 0
 	if o.Experiments, err = calibrate.Named(only); err != nil {
 		err = &scenarios.Error{Field: "--only", Problem: err.Error()}
 	}
@@ -166,7 +173,10 @@ func Calibrate(ctx context.Context, o Calibration) (c *calibrate.Calibration, fi
 		}
 		c.Scenarios, files = append(c.Scenarios, prices), append(files, dir.Path(name))
 	}
-	return c, files, dir.WriteJSON(CalibrationFile, c)
+	if err := dir.WriteJSON(CalibrationFile, c); err != nil || !o.Whole {
+		return c, files, err
+	}
+	return c, files, makeLatest(c)
 }
 
 // makeDir makes the directory for the result.
@@ -187,8 +197,9 @@ func thisMachine() calibrate.Machine {
 }
 
 // WriteCalibration writes where the files of a calibration are, and its result
-// in three lines. With details it writes all tables before.
-func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, details bool) error {
+// in three lines. With details it writes all tables before. whole is that of its
+// experiments.
+func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, whole, details bool) error {
 	if details {
 		if err := c.WriteText(out); err != nil {
 			return err
@@ -199,8 +210,12 @@ func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, d
 	for _, file := range files[1:] {
 		fmt.Fprintf(out, "calibrated scenario: %s\n", file)
 	}
+	use := words.Quote(files[0])
+	if whole {
+		use = AutoCalibration
+	}
 	_, err := fmt.Fprintf(out, "this machine adds %.3g ms to a round: %.3g ms an inner step, twice %.3g ms a message, %.3g ms a reduction%s\n%s\nuse it: testbed simulate SCENARIO --policy straggler --network links --calibration %s\n",
-		c.AddedPerRound(), c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value, untold(c), heldOut(c), words.Quote(files[0]))
+		c.AddedPerRound(), c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value, untold(c), heldOut(c), use)
 	return err
 }
 
@@ -226,23 +241,62 @@ func heldOut(c *calibrate.Calibration) string {
 	return text + ")"
 }
 
+// AutoCalibration stands for the file of the latest whole calibration that the user
+// has made on this machine.
+const AutoCalibration = "auto"
+
+// latestCalibration is that file's folder, the same for all directories of runs.
+func latestCalibration() (record.Dir, error) {
+	config, err := os.UserConfigDir()
+	return record.Dir(filepath.Join(config, "testbed")), err
+}
+
+// makeLatest makes the calibration the latest one of this machine.
+func makeLatest(c *calibrate.Calibration) error {
+	dir, err := latestCalibration()
+	if err == nil {
+		err = errors.Join(os.MkdirAll(string(dir), 0o755), dir.WriteJSON(CalibrationFile, c))
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the calibration for --calibration %s: %w", AutoCalibration, err)
+	}
+	return nil
+}
+
 // LoadCalibration reads a calibration for use on this machine. foreign lists
-// the differences between this machine and the calibration's, a line each.
+// the differences between this machine and the calibration's, a line each. A
+// calibration of another machine is an error if the file is AutoCalibration.
 func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, err error) {
-	if c, err = calibrate.Load(file); err != nil {
+	auto := file == AutoCalibration
+	if auto {
+		dir, err := latestCalibration()
+		if err != nil {
+			return nil, nil, fmt.Errorf("looking for the latest calibration: %w; name its file", err)
+		}
+		file = dir.Path(CalibrationFile)
+	}
+	c, err = calibrate.Load(file)
+	switch {
+	case auto && errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("this machine has no calibration yet (%s): run testbed calibrate, which takes two minutes", file)
+	case err != nil:
 		return nil, nil, err
 	}
-	for _, line := range c.Machine.Differs(thisMachine()) {
+	differs := c.Machine.Differs(thisMachine())
+	if auto && len(differs) > 0 {
+		return nil, nil, fmt.Errorf("the latest calibration, %s, was made with %s: run testbed calibrate on this machine, or name the file", file, strings.Join(differs, ", and "))
+	}
+	for _, line := range differs {
 		foreign = append(foreign, "calibrated with "+line+"; its costs may not hold, calibrate on this machine")
 	}
 	return c, foreign, nil
 }
 
 // OtherLinks reports, in words, if a comparison has run on another backend of
-// links than the calibration, which may be nil.
+// links than the calibration.
 func OtherLinks(c *calibrate.Calibration, of *report.Comparison) []string {
 	for _, sum := range of.Real {
-		if c != nil && c.Links != "" && sum.Links != c.Links {
+		if c.Links != "" && sum.Links != c.Links {
 			return []string{fmt.Sprintf("the calibration was made on %s links, the runs had %s; calibrate with --links %s", c.Links, sum.Links, sum.Links)}
 		}
 	}

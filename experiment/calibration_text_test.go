@@ -16,7 +16,7 @@ func TestCalibrationEndsWithThreeLines(t *testing.T) {
 	c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value = 0.5, 1.25, 4
 	c.HeldOut = &stats.Estimate{N: 5, Median: 0.021, Interval: &stats.Interval{Low: 0.01, High: 0.05, Level: 0.9375}}
 	var out strings.Builder
-	if err := experiment.WriteCalibration(&out, c, []string{"dir/calibration.json"}, false); err != nil {
+	if err := experiment.WriteCalibration(&out, c, []string{"dir/calibration.json"}, false, false); err != nil {
 		t.Fatal(err)
 	}
 	const want = `calibration: dir/calibration.json
@@ -27,9 +27,13 @@ use it: testbed simulate SCENARIO --policy straggler --network links --calibrati
 	if out.String() != want {
 		t.Errorf("it prints\n%s\nwant\n%s", out.String(), want)
 	}
+	out.Reset()
+	if err := experiment.WriteCalibration(&out, c, []string{"dir/calibration.json"}, true, false); err != nil || !strings.HasSuffix(out.String(), " --network links --calibration auto\n") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
 	c.HeldOut = nil
 	out.Reset()
-	if err := experiment.WriteCalibration(&out, c, []string{"x"}, true); err != nil || !strings.Contains(out.String(), "held-out runs: unknown") || !strings.HasPrefix(out.String(), "what the machine adds") {
+	if err := experiment.WriteCalibration(&out, c, []string{"x"}, false, true); err != nil || !strings.Contains(out.String(), "held-out runs: unknown") || !strings.HasPrefix(out.String(), "what the machine adds") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -412,6 +412,65 @@ func TestCalibrateAScenario(t *testing.T) {
 	}
 }
 
+// TestLatestCalibration: a calibration with all experiments is the one that auto
+// finds, and names in its results; one of another machine is refused.
+func TestLatestCalibration(t *testing.T) {
+	config := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", config)
+	t.Setenv("HOME", config) // where other systems keep it
+	if _, _, err := experiment.LoadCalibration(experiment.AutoCalibration); err == nil || !strings.Contains(err.Error(), "run testbed calibrate") {
+		t.Errorf("none was made: %v", err)
+	}
+	for _, plan := range []struct {
+		names, only, refit []string
+		whole              bool
+	}{
+		{whole: true},
+		{only: []string{"middle"}},
+		{names: []string{"homogeneous"}},
+		{refit: []string{t.TempDir()}},
+	} {
+		o := experiment.Calibration{Policy: scenarios.Baseline, Repeat: 1, Refit: plan.refit}
+		if err := o.Plan(plan.names, plan.only, ""); err != nil || o.Whole != plan.whole {
+			t.Errorf("%+v: whole %v, %v", plan, o.Whole, err)
+		}
+	}
+	var f fake
+	o := experiment.Calibration{Dir: filepath.Join(t.TempDir(), "c"), Experiments: chosen(t, "payload-20000", "workers-2"), Repeat: 1, Real: f.play, Whole: true}
+	made, _, err := experiment.Calibrate(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, foreign, err := experiment.LoadCalibration(experiment.AutoCalibration)
+	if err != nil || len(foreign) > 0 || c.Costs != made.Costs {
+		t.Fatalf("%v, %q, %+v", err, foreign, c)
+	}
+	for _, network := range []string{experiment.NetworkLinks, experiment.NetworkChurn} {
+		play, err := experiment.NewSimulator(network, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := scenarios.Load("homogeneous")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := play(s, scenarios.Baseline, nil)
+		if want := (record.Calibration{File: c.File, Made: made.Made}); err != nil || sum.Calibration == nil || *sum.Calibration != want || want.Made == "" {
+			t.Errorf("%s: %v, %+v, want %+v", network, err, sum.Calibration, want)
+		}
+	}
+	text, err := os.ReadFile(c.File)
+	if err == nil {
+		err = os.WriteFile(c.File, bytes.Replace(text, []byte(`"cores": `), []byte(`"cores": 9`), 1), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := experiment.LoadCalibration(experiment.AutoCalibration); err == nil || !strings.Contains(err.Error(), "another number of cores: 9") {
+		t.Errorf("made with another number of cores: %v", err)
+	}
+}
+
 func TestCalibrateFails(t *testing.T) {
 	for want, failure := range map[string]error{"kept": errBroken, "removed": errors.ErrUnsupported} {
 		f := fake{spoil: func(n int, _ experiment.Run, _ *record.Summary) error { return []error{nil, failure}[n] }}

@@ -37,7 +37,9 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 			if s.Unasked() {
 				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows; give it, or have it asked by --train"}
 			}
-			return OnLinks(s, policyName, costs, note)
+			sum, err := OnLinks(s, policyName, costs, note)
+			sum.Calibration = calibratedBy(c)
+			return sum, err
 		}, nil
 	case network != NetworkChurn:
 		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
@@ -51,8 +53,17 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 		}
 		sum, err := OnChurn(priced, policyName, note)
 		sum.Ignored = nil // the prices come from the links
+		sum.Calibration = calibratedBy(c)
 		return sum, err
 	}, nil
+}
+
+// calibratedBy names a calibration in a result; c may be nil.
+func calibratedBy(c *calibrate.Calibration) *record.Calibration {
+	if c == nil {
+		return nil
+	}
+	return &record.Calibration{File: c.File, Made: c.Made}
 }
 
 // OnChurn is the Simulator with churn's model of the network.

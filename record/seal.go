@@ -116,7 +116,7 @@ func (d Dir) ReadSummary() (sum Summary, seal *Seal, err error) {
 		return fail(fmt.Errorf("%s: %w", d.Path(SummaryFile), err))
 	}
 	if sum.Policy == "" || sum.World == "" {
-		return fail(fmt.Errorf("%s: it names no policy or no world, so it is no summary of a run", d.Path(SummaryFile)))
+		return fail(fmt.Errorf("%s: it has no policy or no world, so it is not the summary of a run", d.Path(SummaryFile)))
 	}
 	if of.Seal != nil {
 		if of.Seal.SHA256[EventsFile] == "" {
@@ -193,7 +193,7 @@ func Check(events []Event) error {
 		}
 		switch {
 		case i > 0 && e.Type == RunStart:
-			return wrong("a second %s: the record of a run is in the file twice, or that of another run", RunStart)
+			return wrong("a second %s: the file has the record of a run twice, or of two runs", RunStart)
 		case e.T < 0:
 			return wrong("it is of %d µs, before the run began", e.T)
 		case simulated && before != nil && e.T < before.T:
@@ -258,7 +258,7 @@ func (s *Summary) Follows(events []Event, setup Setup, seal *Seal) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if x, y := a[name], b[name]; !bytes.Equal(x, y) {
-			return fmt.Errorf("%s does not follow from %s: %s is %s, and the events come to %s; take the record from where it is whole, or make the run again",
+			return fmt.Errorf("%s does not follow from %s: %s is %s, but by the events it is %s; restore an intact copy of the record, or repeat the run",
 				SummaryFile, EventsFile, name, brief(y), brief(x))
 		}
 	}
@@ -280,7 +280,7 @@ func (s *Summary) plain() Summary {
 
 // comparable has the fields that follow from events as JSON, by their names.
 func (s Summary) comparable() (map[string]json.RawMessage, error) {
-	other := []string{"world_name", "dir", "fidelity", "hosts", "churn_like_utilization", "not_simulated", "ignored"}
+	other := []string{"world_name", "dir", "fidelity", "hosts", "churn_like_utilization", "not_simulated", "ignored", "calibration"}
 	if s.World == Sim { // training is computed besides the events, and a calibration changes the scenario
 		other = append(other, "work", "initial_loss", "tokens_seen", "tokens_lost", "time_to_loss", "layer_errors", "contributed_nothing")
 		s.Rounds = slices.Clone(s.Rounds)

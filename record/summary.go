@@ -94,6 +94,8 @@ type Summary struct {
 	NotSimulated []string `json:"not_simulated,omitempty"`
 	// Ignored are the fields of the scenario that this world ignores.
 	Ignored []Ignored `json:"ignored,omitempty"`
+	// Calibration is the source of the costs in a simulated run.
+	Calibration *Calibration `json:"calibration,omitempty"`
 	// NeverJoined are the workers that never became members, though the run lasted
 	// longer than the time of their join.
 	NeverJoined []policy.ID `json:"never_joined,omitempty"`
@@ -106,6 +108,12 @@ type Summary struct {
 	// Hosts are the hosts of a run over several.
 	Hosts []Host `json:"hosts,omitempty"`
 	Dir   string `json:"dir"`
+}
+
+// Calibration names a file of testbed calibrate.
+type Calibration struct {
+	File string `json:"file"`
+	Made string `json:"made"` // RFC 3339
 }
 
 // Ignored is a field of a scenario that a world ignores, and why.

@@ -296,10 +296,14 @@ func (c *Comparison) writeAgreement(out io.Writer) error {
 	return nil
 }
 
-// writeLeftOut names the injects that the simulator has not played, if any.
+// writeLeftOut names the injects that the simulator has not played, if any, the
+// calibration, and the fields that were ignored.
 func (c *Comparison) writeLeftOut(out io.Writer) {
 	if sim := c.Sim[c.Policies[0]]; len(sim.NotSimulated) > 0 {
 		fmt.Fprintf(out, "\n%s\n", leftOut(sim))
+	}
+	if line := calibrated(c.SimLinks[c.Policies[0]].Calibration); line != "" {
+		fmt.Fprintf(out, "\nplanned links: %s\n", line)
 	}
 	var ignored strings.Builder
 	for k, of := range []Set{c.Sim, c.SimLinks, c.Real} {

@@ -554,7 +554,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			dir := run()
 			write(t, `{"scenario":"persistent_straggler"}`, dir, "summary.json")
 			return []string{dir}
-		}, "x/summary.json: it names no policy or no world, so it is no summary of a run"},
+		}, "x/summary.json: it has no policy or no world, so it is not the summary of a run"},
 		{"a newer format", func() []string {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/events.jsonl"), `"schema":1`, `"schema":9`, 1), dir, "events.jsonl")

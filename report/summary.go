@@ -83,6 +83,9 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 		fmt.Fprintln(out, leftOut(sum))
 	}
 	scenarios.WriteIgnored(out, "fields of the scenario that this world ignores", sum.Ignored, false)
+	if line := calibrated(sum.Calibration); line != "" {
+		fmt.Fprintln(out, line)
+	}
 	if real {
 		fmt.Fprintf(out, "same bytes on every worker: %s; fidelity: %s%s\n", yesNo(sum.BitIdentical), sum.Fidelity.Verdict, reasons(sum.Fidelity))
 		for _, d := range sum.PlannedDrops {
@@ -91,6 +94,14 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 		fmt.Fprintf(out, "record: %s\n", sum.Dir)
 	}
 	return nil
+}
+
+// calibrated names the calibration of a simulated run; c may be nil.
+func calibrated(c *record.Calibration) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("the machine adds the costs in %s, made %s", c.File, c.Made)
 }
 
 // workLines describes what became of inner steps, and the quality of
@@ -223,7 +234,7 @@ func decisions(sum record.Summary) []string {
 		lines = append(lines, line)
 	}
 	for _, steps := range sum.ResumedFrom {
-		lines = append(lines, fmt.Sprintf("everything had died; the run went on from outer step %d", steps))
+		lines = append(lines, fmt.Sprintf("all processes had died; the run was resumed from outer step %d", steps))
 	}
 	return lines
 }

@@ -61,8 +61,8 @@ func TestMeasuredContentionIsNotSlowness(t *testing.T) {
 	testenv.Need(t, err)
 	const real = "real:\n  time_scale: 100\n  compute: measured\n  min_slack: 5ms\n  links: {default: {rate_up: 100mbit, rate_down: 100mbit, one_way_delay: 1ms}}\n"
 	for name, file := range map[string]string{
-		"a model":   learns(t, 4, 12, real),
-		"a program": own(t, 4, 12, "computes 10", real),
+		"a model":   learns(t, 4, 8, real),
+		"a program": own(t, 4, 8, "computes 10", real),
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps := func(dir string) (took, waited float64) {

@@ -56,7 +56,7 @@ func TestMeasuredVerifyOverHosts(t *testing.T) {
 		end(t, all, exitInvalid)
 		var report probe.Report
 		if err := json.Unmarshal(all[0].stdout.Bytes(), &report); err != nil {
-			t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
+			t.Fatalf("stdout is not JSON: %v\n%s", err, &all[0].stderr)
 		}
 		if len(report.Hosts) != 2 || fmt.Sprint(report.Hosts[1].Nodes) != "[w1]" || len(report.Pairs) != 6 || report.Links != "user" {
 			t.Fatalf("%+v, %d pairs over %s links", report.Hosts, len(report.Pairs), report.Links)
@@ -141,7 +141,7 @@ func TestMeasuredResumeOverHosts(t *testing.T) {
 // TestMeasuredNetOverHosts: a program reaches all nodes, wherever they are, and what it starts
 // in one on another host is as if it were here: its files, its exit code, signals.
 func TestMeasuredNetOverHosts(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needTool(t, "ping")
 	l := newLab(t, 2, 1500)

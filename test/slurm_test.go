@@ -134,7 +134,7 @@ func copyProgram(to string) error {
 // TestMeasuredRunInSlurm: an ordinary user has Slurm start the hosts, who play the run; the
 // job ends with it, and nothing is left. So do programs of the user's own.
 func TestMeasuredRunInSlurm(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	l := newLab(t, 3, 1500)
 	dir, env := l.startSlurm(t)

@@ -31,8 +31,9 @@ Ends with three lines: what the machine adds, the error of the simulator on
 held-out runs (each run in turn, predicted from the others), and the command that
 uses it. -v prints all tables.
 
-Writes calibration.json, for testbed simulate and compare --calibration. For
-each SCENARIO it also writes a copy whose base_latency, bandwidth_bpus and
+Writes calibration.json, for testbed simulate and compare --calibration. The
+result of all experiments is also kept as the latest one of this machine, for
+--calibration auto. For each SCENARIO it also writes a copy whose base_latency, bandwidth_bpus and
 state_bytes make churn's network match this machine and the scenario's links.
 The copy has the format of the scenario's file, or with --format churn only
 churn's fields (see testbed convert --help). These fields are whole numbers; the
@@ -44,7 +45,7 @@ calibrate leave them. Further directories may follow.`,
 	linksFlag(cmd, &flags.links)
 	cmd.Flags().StringVar(&o.Dir, "out", "", "directory for the result and the records (default runs/calibrate-…, or DIR of --refit)")
 	cmd.Flags().StringSliceVar(&o.Refit, "refit", nil, "make no runs; fit those in this directory")
-	cmd.Flags().StringSliceVar(&only, "only", nil, "run these experiments only; what they do not tell stays 0")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "run only these experiments; costs that they do not determine stay 0")
 	cmd.Flags().StringVar(&o.Policy, "policy", scenarios.Baseline, "policy under which to run SCENARIO")
 	cmd.Flags().Var(&format, "format", "format of calibrated scenarios: churn, json or yaml (default: that of the scenario's file)")
 	cmd.Flags().IntVar(&o.Repeat, "repeat", 1, "how often to make each run")
@@ -78,7 +79,7 @@ calibrate leave them. Further directories may follow.`,
 		if flags.json {
 			return printJSON(cmd, c)
 		}
-		return experiment.WriteCalibration(cmd.OutOrStdout(), c, files, details)
+		return experiment.WriteCalibration(cmd.OutOrStdout(), c, files, o.Whole, details)
 	}
 	return cmd
 }

@@ -93,7 +93,9 @@ backends do not agree.`,
 			}
 			return failed
 		}
-		warn(cmd, flags.calibrated, experiment.OtherLinks(flags.fitted, c))
+		if flags.fitted != nil {
+			warn(cmd, flags.fitted.File, experiment.OtherLinks(flags.fitted, c))
+		}
 		if flags.json {
 			err = printJSON(cmd, c)
 		} else {
@@ -136,7 +138,11 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		if f.fitted, err = loadCalibration(cmd, f.calibrated); err != nil {
 			return o, err
 		}
-		if o.Churn, err = experiment.NewSimulator(experiment.NetworkChurn, f.fitted); err == nil {
+		churns := f.fitted
+		if f.calibrated == experiment.AutoCalibration {
+			churns = nil // it has no links
+		}
+		if o.Churn, err = experiment.NewSimulator(experiment.NetworkChurn, churns); err == nil {
 			o.Links, err = experiment.NewSimulator(experiment.NetworkLinks, f.fitted)
 		}
 		if f.train && err == nil {

@@ -30,12 +30,13 @@ The network is churn's (--network churn): a message takes base_latency, a
 transfer base_latency + state_bytes / bandwidth_bpus. With --network links it is
 the planned links, as in a real run: a message takes the one-way delay of its
 path, and reductions and state fetches take their time at the planned rates.
---calibration adds the costs that were measured on this machine.
+--calibration adds the costs that were measured on this machine. With auto they
+are those of the latest testbed calibrate without arguments.
 
 --replay DIR replaces the scenario by the record of a real or simulated run. The
 durations of inner steps, reductions and state fetches, the joins, crashes,
 departures and silences come from that record. The policy decides again, and its
-decisions are shown beside the recorded ones, with their reasons. The policy of
+decisions are compared with the recorded ones, with their reasons. The policy of
 the run decides as in the record. Another policy, or other parameters (--set
 policy.straggler.k=5), shows what it would have done.
 
@@ -176,7 +177,7 @@ func policyFlag(cmd *cobra.Command, name *string) {
 }
 
 func calibrationFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "calibration", "", "calibration.json of testbed calibrate: what the machine adds")
+	cmd.Flags().StringVar(file, "calibration", "", "what the machine adds: a calibration.json of testbed calibrate, or auto for the latest one of this machine")
 }
 
 // loadCalibration reads the file, and warns of differences from this machine;
@@ -189,13 +190,16 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 	if err != nil {
 		return nil, errs.Usagef("--calibration: %w", err)
 	}
-	warn(cmd, file, foreign)
+	warn(cmd, c.File, foreign)
 	return c, nil
 }
 
 // simulator returns the simulator with the model of that name, and with a
 // calibration if its file is given.
 func simulator(cmd *cobra.Command, network, calibrated string) (experiment.Simulator, error) {
+	if calibrated == experiment.AutoCalibration && network != experiment.NetworkLinks {
+		return nil, errs.Usagef("--calibration %s applies to the planned links; add --network %s", calibrated, experiment.NetworkLinks)
+	}
 	c, err := loadCalibration(cmd, calibrated)
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ const Schema = 1
 
 // Calibration is the result of calibrate, with its sources.
 type Calibration struct {
+	File   string `json:"-"` // where Load has read it
 	Schema int    `json:"schema"`
 	Made   string `json:"made"` // RFC 3339
 	// Machine and Versions are those of the runs. The values hold for them only.
@@ -210,11 +211,12 @@ func Load(file string) (*Calibration, error) {
 		return nil, fmt.Errorf("reading the calibration %s: %w; write it with testbed calibrate", file, err)
 	}
 	if c.Schema != Schema {
-		return nil, fmt.Errorf("the calibration %s has schema %d, this version reads %d; write it anew with testbed calibrate", file, c.Schema, Schema)
+		return nil, fmt.Errorf("the calibration %s has schema %d, this version reads %d; write it again with testbed calibrate", file, c.Schema, Schema)
 	}
 	if e := c.Costs.Efficiency.Value; !(e > 0 && e <= 1) {
 		return nil, fmt.Errorf("the calibration %s: costs.efficiency.value is %v; it must lie in (0, 1]", file, e)
 	}
+	c.File = file
 	return &c, nil
 }
 
