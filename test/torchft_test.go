@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"testbed/internal/testenv"
+	"testbed/torchft/load"
 )
 
 // server is a verb that runs.
@@ -90,6 +91,48 @@ func TestWrongUse(t *testing.T) {
 		if said := refuses(t, strings.Fields(c.args)...); !strings.Contains(said, c.want) {
 			t.Errorf("%s: %q, want %q", c.args, said, c.want)
 		}
+	}
+}
+
+// TestIDsAreNotUsedAgain: a lighthouse that was restarted, and has no journal, gives its
+// first quorum an id beyond all those of the one before. torchft's counts from 1 again:
+// members whose id stays the same keep a process group of other members.
+func TestIDsAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	id := func(quorums int, flags ...string) (n int64) {
+		p := runVerb(t, nil, append([]string{"lighthouse", "--bind", "127.0.0.1:0", "--min_replicas", "2"}, flags...)...)
+		clients, err := load.Connect(t.Context(), strings.TrimPrefix(p.address, "http://"), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer clients.Close()
+		if _, err := clients.Quorums(t.Context(), quorums); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.Get(p.address + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		page, err := io.ReadAll(answer.Body)
+		if _, after, ok := strings.Cut(string(page), "Quorum "); err != nil || !ok {
+			t.Fatalf("%v\n%s", err, page)
+		} else if _, err := fmt.Sscanf(after, "%d:", &n); err != nil {
+			t.Fatalf("%v\n%s", err, page)
+		}
+		if err := p.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	began := time.Now().UnixMilli()
+	first := id(3)
+	second := id(1)
+	if first <= began || second <= first {
+		t.Errorf("at %d, the ids are %d and after a restart %d", began, first, second)
+	}
+	if n := id(1, "--compat"); n != 1 {
+		t.Errorf("as torchft does, the first id is %d", n)
 	}
 }
 

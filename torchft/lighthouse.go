@@ -35,6 +35,10 @@ type Config struct {
 	// Compat restores two behaviours of torchft that this package fixes: a request
 	// whose caller has gone still takes part (a ghost), and a quorum may be empty.
 	Compat bool
+	// After is the number before the first quorum's id, at least 0. Managers
+	// configure their process groups only if the id differs from their last one: a
+	// lighthouse that starts without a memory must not use an id again.
+	After int64
 }
 
 func (c *Config) validate() error {
@@ -45,6 +49,8 @@ func (c *Config) validate() error {
 		return errors.New("join_timeout must not be negative")
 	case c.HeartbeatTimeout <= 0:
 		return errors.New("heartbeat_timeout must be positive")
+	case c.After < 0:
+		return errors.New("ids of quorums must not be negative")
 	}
 	return nil
 }
@@ -125,7 +131,7 @@ func New(cfg Config) (*Lighthouse, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Lighthouse{cfg: cfg}, nil
+	return &Lighthouse{cfg: cfg, last: Quorum{ID: cfg.After}}, nil
 }
 
 // Last returns the last quorum, and false if there has been none.

@@ -32,11 +32,14 @@ reaches it.`,
 	countedFlag(f, &heartbeatTimeout, units.Millisecond, "heartbeat_timeout_ms", 5000, "age from which a heartbeat no longer counts")
 	countedFlag(f, &tick, units.Millisecond, "quorum_tick_ms", 100, "period in which the lighthouse checks for a new quorum")
 	f.StringVar(&cfg.Journal, "journal", "", "file that keeps the last quorum across restarts")
-	f.BoolVar(&cfg.Compat, "compat", false, "admit ghosts and empty quorums, as torchft does")
+	f.BoolVar(&cfg.Compat, "compat", false, "admit ghosts and empty quorums, and count ids from 1, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.JoinTimeout, cfg.HeartbeatTimeout = policy.Time(joinTimeout)*1000, policy.Time(heartbeatTimeout)*1000
 		cfg.Tick = time.Duration(tick) * time.Millisecond
+		if !cfg.Compat {
+			cfg.After = time.Now().UnixMilli() // beyond what an earlier lighthouse has used
+		}
 		// A heartbeat is so little work that waking a second processor for it would
 		// double its cost.
 		all := runtime.GOMAXPROCS(0)
