@@ -62,7 +62,7 @@ func TestOrderIsNeverWorseThanNaive(t *testing.T) {
 			sorted := slices.Sorted(slices.Values(tour.Order))
 			for i, r := range sorted {
 				if r != i {
-					t.Fatalf("%v is no order", tour.Order)
+					t.Fatalf("%v is not an order", tour.Order)
 				}
 			}
 			if tour.Order[0] != 0 || tour.Cost > tour.Naive {

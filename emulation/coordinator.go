@@ -82,7 +82,7 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	default:
 		c.deaths++
 		c.down, c.back, c.spec.Forgets = true, time.Now(), false
-		p.monitor.Failed("the coordinator died of itself: " + reason)
+		p.monitor.Failed("the coordinator died unexpectedly: " + reason)
 		if err := p.record(record.Event{T: p.clock.now(), Type: record.CoordinatorCrash, Cause: reason}); err != nil {
 			return err
 		}

@@ -60,13 +60,13 @@ const PythonTrainers = "trainers in Python"
 
 // pythonCheck checks the requirements of users' trainers in Python.
 func pythonCheck() Check {
-	c := Check{Name: PythonTrainers, Fix: "apt-get install python3-numpy; trainers in other languages, and all else, do without"}
+	c := Check{Name: PythonTrainers, Fix: "apt-get install python3-numpy; only trainers in Python need it"}
 	path, err := exec.LookPath("python3")
 	if err != nil {
 		c.Detail = "there is no python3 in the PATH: " + os.Getenv("PATH")
 		return c
 	}
-	c.Fix = "install numpy for it (" + path + " -m pip install numpy, or apt-get install python3-numpy for the system's), or put another python3 first in the PATH; trainers in other languages, and all else, do without"
+	c.Fix = "install numpy for it (" + path + " -m pip install numpy, or apt-get install python3-numpy for the system's), or put another python3 first in the PATH; only trainers in Python need it"
 	ctx, stop := context.WithTimeout(context.Background(), interpreterPatience)
 	defer stop()
 	cmd := exec.CommandContext(ctx, path, "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)")
@@ -130,7 +130,7 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 	priority := Check{Name: "router priority", OK: true, Detail: "the router of user links goes before other programs"}
 	if !userlink.MayPrioritise(s.Raise) {
 		priority.OK, priority.Fix = false, fidelity.PriorityFix
-		priority.Detail = "an ordinary user's router has none: packets are late whenever other programs are busy"
+		priority.Detail = "an ordinary user's router has no priority: packets are late whenever other programs are busy"
 	}
 	checks = append(checks, priority)
 	return s.Hand(append(checks, linksCheck(can.Supports(kernel.BackendNetem), can.Supports(kernel.BackendUser))))

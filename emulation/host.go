@@ -52,7 +52,7 @@ var jobs = map[string]func(s *network.Supervisor, spec json.RawMessage) error{
 	kindReady:            runReady,
 }
 
-// roles are what a process on the network can be, by kind.
+// roles are the programs of processes on the network, by kind.
 var roles = map[string]func(*network.Self) error{
 	network.KindRouter:      network.RunRouter,
 	process.KindCoordinator: process.RunCoordinator,
@@ -68,7 +68,7 @@ var roles = map[string]func(*network.Self) error{
 // RunInside runs the binary as the init of a sandbox.
 func RunInside() error { return network.RunInit(jobs) }
 
-// RunNode is what the binary does as a process on the network of a sandbox.
+// RunNode runs the binary as a process on the network of a sandbox.
 func RunNode() error { return network.RunChild(roles) }
 
 // Ready reports whether real runs are possible on this machine, on each of the

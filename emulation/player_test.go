@@ -98,8 +98,8 @@ func TestCoordinatorEnded(t *testing.T) {
 		"at the end of the run":       {running | over, "", 0, "", false, false},
 		"at the end, with an error":   {running | over, "disk full", 0, "gave up: disk full", false, false},
 		"killed by an inject":         {running | asked, "", 0, "", true, false},
-		"of itself":                   {running, "", 0, "", true, true},
-		"of itself too often":         {running, "", maxDeaths, "after 3 earlier failures and restarts", false, false},
+		"unexpectedly":                {running, "", 0, "", true, true},
+		"unexpectedly too often":      {running, "", maxDeaths, "after 3 earlier failures and restarts", false, false},
 		"gave up for a reason":        {running, "bad journal", 0, "bad journal", false, false},
 		"before the run":              {0, "", 0, "died during the run: signal: killed", false, false},
 		"killed, and had an error to": {running | asked, "interrupted", 0, "", true, false},
@@ -129,7 +129,7 @@ func TestCoordinatorEnded(t *testing.T) {
 			if (len(events) == 1 && events[0] == string(record.CoordinatorCrash)) != test.blamed {
 				t.Errorf("events %q", events)
 			}
-			if strings.Contains(failures(p), "the coordinator died of itself: signal: killed") != test.blamed {
+			if strings.Contains(failures(p), "the coordinator died unexpectedly: signal: killed") != test.blamed {
 				t.Errorf("reasons %q", failures(p))
 			}
 		})
@@ -153,10 +153,10 @@ func TestWorkerEnded(t *testing.T) {
 	if err := end("w1"); err != nil {
 		t.Error(err)
 	}
-	if got := told(t, notes); len(got) != 1 || got[0] != "worker w0 died of itself: exit status 2" {
+	if got := told(t, notes); len(got) != 1 || got[0] != "worker w0 died unexpectedly: exit status 2" {
 		t.Errorf("%q", got)
 	}
-	if got := failures(p); got != "worker w0 died of itself: exit status 2" {
+	if got := failures(p); got != "worker w0 died unexpectedly: exit status 2" {
 		t.Errorf("reasons %q", got)
 	}
 	_ = end("w2")

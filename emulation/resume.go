@@ -139,7 +139,7 @@ func (r *recorder) begin() error {
 		return err
 	}
 	r.spec.Qlog = was.Qlog
-	r.stage("it was killed before anybody had joined, and begins anew")
+	r.stage("it was killed before any worker had joined, and begins again")
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (r *recorder) resolve(was *record.Run) error {
 	return nil
 }
 
-var errOver = errors.New("the run came to its end; there is nothing to resume")
+var errOver = errors.New("the run has ended; there is nothing to resume")
 
 // Resume resumes the run in a directory, all of whose processes have been
 // killed, from the last complete checkpoint. Its record continues where it was
@@ -226,7 +226,7 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 func (r *recorder) whyGone(err error) error {
 	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
-		return fmt.Errorf("this is no run directory: %w", rerr)
+		return fmt.Errorf("this is not a run directory: %w", rerr)
 	}
 	defer file.Close()
 	events, _ := record.Read(file) // up to the first invalid line
@@ -370,7 +370,7 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		if len(missing) == 0 {
 			break
 		}
-		r.stage(fmt.Sprintf("%s: the run was killed before %s had saved what is its own", checkpointName(steps), strings.Join(missing, ", ")))
+		r.stage(fmt.Sprintf("%s: the run was killed before %s had saved its own state", checkpointName(steps), strings.Join(missing, ", ")))
 	}
 	if last.OuterSteps == 0 {
 		err = fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))

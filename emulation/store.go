@@ -42,8 +42,8 @@ func (p *player) startStore(authority *identity.Authority) error {
 		OnData: p.uploaded,
 		OnEnd: func(_ *network.Child, reason string) error {
 			if !p.over {
-				p.monitor.Failed("the store died of itself: " + reason)
-				p.s.Tell("the store died of itself: %s", reason)
+				p.monitor.Failed("the store died unexpectedly: " + reason)
+				p.s.Tell("the store died unexpectedly: %s", reason)
 			}
 			return nil
 		},

@@ -187,7 +187,7 @@ func (p *player) workerEnded(w *worker, reason string) error {
 	case !p.clock.running() && !p.anyFirst():
 		return fmt.Errorf("worker %s died during start-up, and no worker is left to start the run: %s; see %s", w.name, reason, p.s.Log(w.name))
 	case !p.over && !w.excused && reason != inOrder || p.trainerFailed(w):
-		line := fmt.Sprintf("worker %s died of itself: %s", w.name, reason)
+		line := fmt.Sprintf("worker %s died unexpectedly: %s", w.name, reason)
 		p.monitor.Failed(line)
 		p.s.Tell("%s", line)
 	}

@@ -275,7 +275,7 @@ func TestCompareInOneWorld(t *testing.T) {
 
 // TestPoliciesThatCannotBeCompared: nothing is played and nothing left.
 func TestPoliciesThatCannotBeCompared(t *testing.T) {
-	for want, policies := range map[string][]string{"none in the list": {}, "in the list twice": {"baseline", "straggler", "baseline"}, "nobody": {"baseline", "nobody"}} {
+	for want, policies := range map[string][]string{"the list is empty": {}, "in the list twice": {"baseline", "straggler", "baseline"}, "nobody": {"baseline", "nobody"}} {
 		var f fake
 		o := comparison(t, 1, &f)
 		o.Policies = policies

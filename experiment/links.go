@@ -34,7 +34,7 @@ func CheckLinks(links ...string) error {
 		case !slices.Contains(backends, name) && len(links) == 1:
 			return wrong("choose auto, netem, user or htb")
 		case !slices.Contains(backends, name):
-			return wrong("%q is none of them; choose of netem, user and htb", name)
+			return wrong("%q is not a link backend; choose netem, user or htb", name)
 		case slices.Contains(links[:i], name):
 			return wrong("%s is in the list twice; keep one", name)
 		}

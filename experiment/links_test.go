@@ -20,11 +20,11 @@ func TestCheckLinks(t *testing.T) {
 		"auto": "", "netem": "", "user": "", "htb": "", "user,htb": "", "htb,netem,user": "",
 		"pigeon":      "--links pigeon: choose auto, netem, user or htb",
 		"":            "choose auto",
-		"user,pigeon": `--links user,pigeon: "pigeon" is none of them`,
-		"user,":       `"" is none of them`,
+		"user,pigeon": `--links user,pigeon: "pigeon" is not a link backend`,
+		"user,":       `"" is not a link backend`,
 		"user,user":   "user is in the list twice",
 		"auto,htb":    "auto stands for another one",
-		"bridge,user": `"bridge" is none of them`,
+		"bridge,user": `"bridge" is not a link backend`,
 	} {
 		err := experiment.CheckLinks(strings.Split(list, ",")...)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

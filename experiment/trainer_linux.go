@@ -114,7 +114,7 @@ func describeTrainer(s *scenarios.Scenario, imports string, parameters int) (*re
 			err = json.Unmarshal(text, &said)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading what the program imports: %w", err)
+			return nil, fmt.Errorf("reading the program's imports: %w", err)
 		}
 	}
 	t.Python, t.Libraries = said.Python, said.Libraries

@@ -40,7 +40,7 @@ func (w *workerDriver) restore(r io.Reader) error {
 			err = w.learner.Restore(own, s.OuterSteps)
 		}
 		if err != nil {
-			w.cfg.Log.Warn("going on without what was this worker's own", "err", err)
+			w.cfg.Log.Warn("continuing without this worker's own state", "err", err)
 		}
 	}
 	w.outer.Replace(s.State)

@@ -266,7 +266,7 @@ func (c *coordinator) look() {
 	now := time.Now()
 	if away := now.Sub(c.looked); away > 2*c.glance() {
 		c.reads = now.Add(readTime + c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod))
-		c.cfg.Log.Warn("was away, and judges nobody before all were heard again", "away", away)
+		c.cfg.Log.Warn("was not running, and judges no worker until all have sent a sign of life again", "away", away)
 	}
 	c.looked = now
 }

@@ -243,7 +243,7 @@ func (c *coordinator) welcome(r received) error {
 		c.cfg.Log.Warn("worker said hello twice", "worker", r.id)
 		return nil
 	case w == nil && r.msg.Ack > 0:
-		c.cfg.Log.Warn("worker knows of orders that nobody gave", "worker", r.id)
+		c.cfg.Log.Warn("worker has orders that were never given", "worker", r.id)
 		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
 		return nil
 	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):

@@ -33,7 +33,7 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	case rounds%s.Every != 0:
 		return bad(".every", "is %d, but target_outer_steps is %d; let that be a multiple, so that the run ends with one model", s.Every, rounds)
 	case uploads > 0:
-		return bad("", "have outer states that differ, of which real.upload knows nothing; remove one of the two")
+		return bad("", "have different outer states, which real.upload does not support; remove one of the two")
 	case s.Workers != nil && len(s.Workers) == 0:
 		return bad(".workers", "is empty; give each region a name and its workers")
 	case s.Workers == nil && slices.Max(groups) == "":
@@ -44,12 +44,12 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	in := map[ID]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Workers)) {
 		if len(s.Workers[name]) == 0 {
-			return bad(".workers."+name, "has nobody in it; give it a worker, or remove it")
+			return bad(".workers."+name, "has no workers; give it one, or remove it")
 		}
 		for i, id := range s.Workers[name] {
 			field := fmt.Sprintf(".workers.%s[%d]", name, i)
 			if !slices.Contains(workers, id) {
-				return bad(field, "there is no worker %d in this scenario; name one of its own", id)
+				return bad(field, "there is no worker %d in this scenario; name one of its workers", id)
 			}
 			if other, twice := in[id]; twice {
 				return bad(field, "worker %d is in the region %s already; keep one of the two", id, other)

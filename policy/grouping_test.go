@@ -91,7 +91,7 @@ func TestValidate(t *testing.T) {
 		{RegionsSpec{Every: -1}, groups, "regions.every: is -1"},
 		{RegionsSpec{Every: 3}, groups, "regions.every: is 3, but target_outer_steps is 8"},
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{}}, groups, "regions.workers: is empty"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2, 3}, "b": {}}}, groups, "regions.workers.b: has nobody"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2, 3}, "b": {}}}, groups, "regions.workers.b: has no workers"},
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {2, 3, 4}}}, groups, "regions.workers.b[2]: there is no worker 4"},
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2}, "b": {2, 3}}}, groups, "regions.workers.b[0]: worker 2 is in the region a"},
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {3}}}, groups, "regions.workers: puts worker 2 into no region"},

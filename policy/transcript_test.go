@@ -28,7 +28,7 @@ var events = []any{
 //	regions every=2 east=0,1 west=2   who reduces with whom
 //
 // Two more lines ask: "why RULE" for the reason of the last decision by that rule, and
-// "state" for what the machine says of itself.
+// "state" for the state of the machine.
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string) ([]string, error) {
 		s := &scripted{t: t, cfg: baseline()}

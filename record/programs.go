@@ -2,20 +2,20 @@ package record
 
 import "testbed/policy"
 
-// ProgramsFile is the record of programs of the user's own: a ProgramEvent a line.
+// ProgramsFile is the record of users' own programs: a ProgramEvent per line.
 const ProgramsFile = "programs.jsonl"
 
-// The types of events of programs. Beside these, injects of links have the types of an
-// Event: Partition, Heal, LinkFault and LinkRestored.
+// The types of events of programs. Injects of links have the types of an Event:
+// Partition, Heal, LinkFault and LinkRestored.
 const (
 	ProgramsBegin  Type = "begin"  // the first event: Run
 	ProgramStart   Type = "start"  // the program of Node has been started
 	ProgramExit    Type = "exit"   // it has ended
 	ProgramClock   Type = "clock"  // the clock of the scenario has started, by Cause
 	ProgramInject  Type = "inject" // Op has happened to Node
-	ProgramMark    Type = "mark"   // a program has marked something
+	ProgramMark    Type = "mark"   // a program has sent a mark
 	ProgramSignal  Type = "signal" // the user has sent Signal
-	ProgramSample  Type = "sample" // what Node has sent, received and computed so far
+	ProgramSample  Type = "sample" // Node's sent and received bytes and processor time so far
 	ProgramsFinish Type = "end"    // the last event
 )
 
@@ -31,8 +31,8 @@ type ProgramEvent struct {
 	// Code is an exit code, -1 if Signal ended the program.
 	Code   *int   `json:"code,omitempty"`
 	Signal string `json:"signal,omitempty"`
-	// Cause is what has started the clock, why a program could not be started, or the
-	// first failure.
+	// Cause says what has started the clock, why a program could not be started,
+	// or what the first failure was.
 	Cause string `json:"cause,omitempty"`
 	// Op is the inject.
 	Op     string      `json:"op,omitempty"`
@@ -40,20 +40,22 @@ type ProgramEvent struct {
 	To     string      `json:"to,omitempty"`
 	IDs    []policy.ID `json:"ids,omitempty"`
 	Factor float64     `json:"factor,omitempty"`
-	// Processes are how many the inject has met, Left how many it could not end or stop.
+	// Processes is the number of processes that the inject applied to, Left the
+	// number that it could not end or stop.
 	Processes *int `json:"processes,omitempty"`
 	Left      int  `json:"left,omitempty"`
 	// Duration is how long the inject took to be in place.
 	Duration policy.Time `json:"duration_us,omitempty"`
-	// Mark is the type of a mark, Fields what else the program has said.
+	// Mark is the type of a mark, Fields its other fields.
 	Mark   string         `json:"mark,omitempty"`
 	Fields map[string]any `json:"fields,omitempty"`
-	// BytesSent and BytesReceived are of the interface of a node, Processor is what its
-	// processes have computed.
+	// BytesSent and BytesReceived count at the interface of a node. Processor is
+	// the processor time of its processes.
 	BytesSent     *uint64      `json:"bytes_sent,omitempty"`
 	BytesReceived *uint64      `json:"bytes_received,omitempty"`
 	Processor     *policy.Time `json:"cpu_us,omitempty"`
-	// Of the end of Slow: shares of a processor before it, meant, and taken during it.
+	// At the end of Slow: shares of a processor before it, intended, and used
+	// during it.
 	ShareBefore float64 `json:"share_before,omitempty"`
 	ShareMeant  float64 `json:"share_meant,omitempty"`
 	ShareTaken  float64 `json:"share_taken,omitempty"`
@@ -69,7 +71,7 @@ type ProgramsRun struct {
 	TimeScale float64  `json:"time_scale"`
 	Dilation  float64  `json:"dilation,omitempty"`
 	Nodes     []string `json:"nodes"`
-	// Commands are the programs by node; of testbed net, hub or the node of --at.
+	// Commands are the programs by node; for testbed net, hub or the node of --at.
 	Commands map[string][]string `json:"commands"`
 	// Clock is the rule that starts the clock of the scenario.
 	Clock string `json:"clock"`

@@ -532,7 +532,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			return []string{dir}
-		}, "x: it holds no summary.json, and no runs of a comparison; name a directory that run or compare has made"},
+		}, "x: it has no summary.json, and no runs of a comparison; name a directory that run or compare has made"},
 		{"no events", func() []string {
 			dir := run()
 			if err := os.Remove(filepath.Join(dir, "events.jsonl")); err != nil {

@@ -229,7 +229,7 @@ func decisions(sum record.Summary) []string {
 			line += " for " + words.Micros(*o.Length)
 		}
 		if o.Cause != "" {
-			line += ": it died of itself (" + o.Cause + ")"
+			line += ": it died unexpectedly (" + o.Cause + ")"
 		}
 		lines = append(lines, line)
 	}

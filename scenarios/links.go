@@ -95,13 +95,13 @@ const leastFlap = 20 * time.Millisecond
 
 func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInject) error {
 	if !slices.Contains(faults.LinkOps, in.Op) {
-		return p.fail(path+".op", fmt.Sprintf("%q is no inject of a link; choose one of %s", in.Op, errs.List(faults.LinkOps)))
+		return p.fail(path+".op", fmt.Sprintf("%q is not an inject of a link; choose one of %s", in.Op, errs.List(faults.LinkOps)))
 	}
 	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
 		return err
 	}
 	if in.Until != nil && *in.Until <= in.At {
-		return p.fail(path+".until", fmt.Sprintf("is %d, but the inject begins at %d; let it end later, or leave until out", *in.Until, in.At))
+		return p.fail(path+".until", fmt.Sprintf("is %d, but the inject begins at %d; make it end later, or remove until", *in.Until, in.At))
 	}
 	for _, f := range []struct {
 		name  string
@@ -123,7 +123,7 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 	}
 	switch {
 	case in.Direction != "" && in.Direction != faults.Up && in.Direction != faults.Down:
-		return p.fail(path+".direction", fmt.Sprintf("%q is no direction; write up for what the worker sends, or down for what it receives", in.Direction))
+		return p.fail(path+".direction", fmt.Sprintf("%q is not a direction; write up for the worker's sending direction, or down for receiving", in.Direction))
 	case in.Op == faults.Flap && (*in.Down <= 0 || *in.Down >= *in.Period):
 		return p.fail(path+".down", fmt.Sprintf("is %d; it must lie between 1 and the period of %d, less 1", *in.Down, *in.Period))
 	case in.Op == faults.Flap && *in.Period > maxTime:
@@ -143,7 +143,7 @@ func tooShort(s *Scenario, in faults.LinkInject) string {
 	if down >= leastFlap && up >= leastFlap {
 		return ""
 	}
-	return fmt.Sprintf("with a time_scale, times dilation, of %v the link is down for %v and up for %v, and less than %v cannot be carried out; make both longer", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
+	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each must last at least %v; make both longer", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
 }
 
 // Rescale gives a scenario that has been read another time scale.
@@ -167,9 +167,9 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	oneWay := in.From != "" || in.To != ""
 	switch {
 	case in.ID != nil && oneWay:
-		return p.fail(path+".id", "there is from or to beside it; give id for an access link, or from and to for a path")
+		return p.fail(path+".id", "cannot be combined with from or to; give id for an access link, or from and to for a path")
 	case in.Between != nil && (in.ID != nil || oneWay):
-		return p.fail(path+".between", "there is id, from or to beside it; give between for both ways of a pair, and nothing else")
+		return p.fail(path+".between", "cannot be combined with id, from or to; give between alone for both ways of a pair")
 	case in.Between != nil && len(in.Between) != 2:
 		return p.fail(path+".between", fmt.Sprintf("names %d nodes; name two", len(in.Between)))
 	case in.Op == faults.LinkTrace && in.ID == nil:

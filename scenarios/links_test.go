@@ -109,13 +109,13 @@ func TestLinkFaultsAreWhatIsActive(t *testing.T) {
 
 func TestLinkInjectsNameTheFieldAndTheMend(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{"{op: Link, at: 150", "{op: Slow, at: 150", `x.yaml:18: real.injects[0].op: "Slow" is no inject of a link; choose one of Link, LinkTrace, Cut, Refuse, Flap`},
+		{"{op: Link, at: 150", "{op: Slow, at: 150", `x.yaml:18: real.injects[0].op: "Slow" is not an inject of a link; choose one of Link, LinkTrace, Cut, Refuse, Flap`},
 		{"id: 1, rate_up", "id: 9, rate_up", `x.yaml:18: real.injects[0].id: there is no worker 9; the workers are 0, 1`},
 		{"id: 1, rate_up: 1mbit, queue: 100ms", "id: 1", `x.yaml:18: real.injects[0]: changes nothing; give at least one property, for example rate_up`},
 		{"id: 1, rate_up", "id: 1, loss: 1%, rate_up", `x.yaml:18: real.injects[0]: changes a path, but names an access link; give from and to instead of id`},
 		{"id: 1, rate_up", "from: w0, to: w1, rate_up", `x.yaml:18: real.injects[0]: changes an access link, but names a path; give id instead of from and to`},
-		{"id: 1, rate_up", "id: 1, from: w0, rate_up", `x.yaml:18: real.injects[0].id: there is from or to beside it; give id for an access link, or from and to for a path`},
-		{"until: 160", "until: 50", `x.yaml:19: real.injects[1].until: is 50, but the inject begins at 50; let it end later, or leave until out`},
+		{"id: 1, rate_up", "id: 1, from: w0, rate_up", `x.yaml:18: real.injects[0].id: cannot be combined with from or to; give id for an access link, or from and to for a path`},
+		{"until: 160", "until: 50", `x.yaml:19: real.injects[1].until: is 50, but the inject begins at 50; make it end later, or remove until`},
 		{"to: coordinator", "to: w7", `x.yaml:19: real.injects[1].to: no node "w7"; the nodes are coordinator, w0, w1`},
 		{"jitter: 8ms", "jitter: 18ms", `x.yaml:19: real.injects[1].jitter: from w0 to coordinator: 18ms exceeds the one-way delay of 10ms`},
 		{"from: w1, to: w0}", "from: w1, to: w9}", `x.yaml:20: real.injects[2].to: no node "w9"; the nodes are coordinator, w0, w1`},
@@ -211,7 +211,7 @@ func TestLinkFaultsRepeat(t *testing.T) {
 	if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(back.Real, s.Real) {
 		t.Errorf("through JSON: %v\n%+v\n%+v", err, back.Real, s.Real)
 	}
-	if err := s.Rescale(1); err == nil || !strings.HasPrefix(err.Error(), "x: real.injects[1].period: with a time_scale, times dilation, of 1 the link is down for 500µs") {
+	if err := s.Rescale(1); err == nil || !strings.HasPrefix(err.Error(), "x: real.injects[1].period: with a time_scale × dilation of 1 the link is down for 500µs") {
 		t.Errorf("a flap of half a millisecond gives %v", err)
 	}
 	if s.Real.TimeScale != 100 {
@@ -223,22 +223,22 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 	const trace, flap = "LinkTrace, at: 1000, until: 7000, id: 1, direction: up, file: traces/four.trace", "id: 0, period: 3000, down: 500"
 	for _, c := range []struct{ from, to, want string }{
 		{"direction: up, ", "", "x.yaml:14: real.injects[0].direction: is missing; LinkTrace needs it"},
-		{"direction: up", "direction: sideways", `x.yaml:14: real.injects[0].direction: "sideways" is no direction; write up for what the worker sends, or down for what it receives`},
+		{"direction: up", "direction: sideways", `x.yaml:14: real.injects[0].direction: "sideways" is not a direction; write up for the worker's sending direction, or down for receiving`},
 		{", file: traces/four.trace", "", "x.yaml:14: real.injects[0].file: is missing; LinkTrace needs it"},
-		{"traces/four.trace", "../four.trace", `x.yaml:14: real.injects[0].file: "../four.trace" does not lie beside the scenario's file or below it; move the trace there, and write its path from there, with slashes`},
-		{"traces/four.trace", "/etc/passwd", `x.yaml:14: real.injects[0].file: "/etc/passwd" does not lie beside`},
-		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces is no file of at most 256 MiB"},
+		{"traces/four.trace", "../four.trace", `x.yaml:14: real.injects[0].file: "../four.trace" is not in the scenario's folder or below; move the trace there, and write its path from that folder, with slashes`},
+		{"traces/four.trace", "/etc/passwd", `x.yaml:14: real.injects[0].file: "/etc/passwd" is not in the scenario's folder`},
+		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces is not a file of at most 256 MiB"},
 		{"traces/four.trace", "traces/five.trace", "x.yaml:14: real.injects[0].file: cannot be read: "},
-		{"traces/four.trace", "plan.json", "x.yaml:14: real.injects[0].file: a trace is not called ….json, because other files of a run's record are; rename it, for example to ….trace"},
+		{"traces/four.trace", "plan.json", "x.yaml:14: real.injects[0].file: a trace must not be called ….json, like other files of a run's record; rename it, for example to ….trace"},
 		{"id: 1, direction", "direction", "x.yaml:14: real.injects[0].id: is missing; LinkTrace needs the worker whose access link it is"},
 		{"id: 1, direction", "id: 7, direction", "x.yaml:14: real.injects[0].id: there is no worker 7; the workers are 0, 1"},
 		{trace, "Link, at: 1, id: 1, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0].file: Link takes no file, LinkTrace does; remove it"},
 		{trace, "LinkTrace, at: 1, id: 1, direction: up, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0]: LinkTrace takes no properties; remove them, or write Link"},
 		{flap, "id: 0, period: 3000", "x.yaml:15: real.injects[1].down: is missing; Flap needs it"},
 		{flap, "id: 0, period: 300, down: 300", "x.yaml:15: real.injects[1].down: is 300; it must lie between 1 and the period of 300, less 1"},
-		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale, times dilation, of 100 the link is down for 60ms and up for 10ms, and less than 20ms cannot be carried out; make both longer"},
+		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale × dilation of 100 the link is down for 60ms and up for 10ms, but each must last at least 20ms; make both longer"},
 		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or id where it is about a worker"},
-		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: there is id, from or to beside it; give between for both ways of a pair, and nothing else"},
+		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: cannot be combined with id, from or to; give between alone for both ways of a pair"},
 		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between: names 3 nodes; name two"},
 		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: no node "w9"; the nodes are coordinator, w0, w1`},
 		{"between: [w0, w1]", "between: [w0, w0]", `x.yaml:16: real.injects[2].between[1]: "w0" is also the path's from`},

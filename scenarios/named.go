@@ -16,10 +16,10 @@ const maxTraceBytes = 256 << 20
 // keeps its text with the scenario.
 func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	if !fs.ValidPath(name) || name == "." {
-		return nil, p.fail(field, fmt.Sprintf("%q does not lie beside the scenario's file or below it; move the %s there, and write its path from there, with slashes", name, what))
+		return nil, p.fail(field, fmt.Sprintf("%q is not in the scenario's folder or below; move the %s there, and write its path from that folder, with slashes", name, what))
 	}
 	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
-		return nil, p.fail(field, fmt.Sprintf("a %s is not called …%s, because other files of a run's record are; rename it, for example to ….%s", what, ext, what))
+		return nil, p.fail(field, fmt.Sprintf("a %s must not be called …%s, like other files of a run's record; rename it, for example to ….%s", what, ext, what))
 	}
 	if text, ok := s.Traces[name]; ok {
 		return text, nil
@@ -38,7 +38,7 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 		}
 	}
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {
-		return nil, p.fail(field, fmt.Sprintf("%s is no file of at most %d MiB", name, maxTraceBytes>>20))
+		return nil, p.fail(field, fmt.Sprintf("%s is not a file of at most %d MiB", name, maxTraceBytes>>20))
 	}
 	if err == nil {
 		text, err = fs.ReadFile(dir, name)

@@ -255,7 +255,7 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) {
 		key, value := n.Content[i], n.Content[i+1]
 		field := fields.Join(path, key.Value)
 		if !plainKey(key) {
-			p.spoil(key, &Error{File: p.file, Line: key.Line, Field: path, Problem: "has a key that is no plain word; write the name of a field", spoils: field})
+			p.spoil(key, &Error{File: p.file, Line: key.Line, Field: path, Problem: "has a key that is not a plain word; write the name of a field", spoils: field})
 			plain = false
 			continue
 		}
@@ -301,7 +301,7 @@ func (p *parser) table(n *yaml.Node, t reflect.Type, path string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i].Value
 		if !plainKey(n.Content[i]) {
-			p.at(n.Content[i], path, "has a key that is no plain word; write a name")
+			p.at(n.Content[i], path, "has a key that is not a plain word; write a name")
 			continue
 		}
 		if seen[key] {

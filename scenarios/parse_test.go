@@ -92,7 +92,7 @@ func TestBadInput(t *testing.T) {
 		{"crash at a lighthouse", inject, "{op: Crash, id: 1, at: 900, lighthouse: 0}", "bad.yaml:6: injects[0].lighthouse: Crash takes no lighthouse; remove it"},
 		{"crash alone", inject, "{op: Crash, id: 1, at: 900, alone: true}", "bad.yaml:6: injects[0].alone: Crash takes no alone; remove it"},
 		{"failure of nobody's reduction", inject, "{op: FailReduce, at: 900}", "bad.yaml:6: injects[0].id: is missing; FailReduce needs the id of a worker"},
-		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce`},
+		{"unknown op", "op: Slow", "op: slow", `bad.yaml:6: injects[0].op: "slow" is not an inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce`},
 		{"crash that comes back", inject, "{op: Crash, id: 1, at: 900, after: 5}", "bad.yaml:6: injects[0].after: Crash takes no after; remove it"},
 		{"restart with notice", inject, "{op: Restart, id: 1, at: 900, notice: 5}", "bad.yaml:6: injects[0].notice: Restart takes no notice; remove it"},
 		{"restart into the past", inject, "{op: Restart, id: 1, at: 900, after: -5}", "bad.yaml:6: injects[0].after: is -5; it must not be negative"},
@@ -122,16 +122,16 @@ func TestBadInput(t *testing.T) {
 		{"quorum 0", "quorum: 0.75", "quorum: 0", "bad.yaml:16: policy.straggler.quorum: is 0; it must lie in (0, 1]"},
 		{"quorum above 1", "quorum: 0.75", "quorum: 1.01", "bad.yaml:16: policy.straggler.quorum: is 1.01; it must lie in (0, 1]"},
 		{"quorum NaN", "quorum: 0.75", "quorum: .nan", "bad.yaml:16: policy.straggler.quorum: is NaN; it must lie in (0, 1]"},
-		{"rejoin mode", "policy:\n  straggler:", "policy:\n  rejoin: always\n  straggler:", "bad.yaml:16: policy.rejoin: \"always\" is no way to come back; choose one of never, after_rounds"},
+		{"rejoin mode", "policy:\n  straggler:", "policy:\n  rejoin: always\n  straggler:", "bad.yaml:16: policy.rejoin: \"always\" is not a way to come back; choose one of never, after_rounds"},
 		{"rejoin in the past", "policy:\n  straggler:", "policy:\n  rejoin_rounds: -1\n  straggler:", "bad.yaml:16: policy.rejoin_rounds: is -1; it must not be negative"},
-		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is no way to join; choose one of running, next, zeros, blocking"},
-		{"staleness above 1", "policy:\n  straggler:", "policy:\n  staleness_weight: 1.5\n  straggler:", "bad.yaml:16: policy.staleness_weight: is 1.5; it must lie in [0, 1], where 0 discards what comes too late"},
-		{"staleness NaN", "policy:\n  straggler:", "policy:\n  staleness_weight: .nan\n  straggler:", "bad.yaml:16: policy.staleness_weight: is NaN; it must lie in [0, 1], where 0 discards what comes too late"},
+		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is not a way to join; choose one of running, next, zeros, blocking"},
+		{"staleness above 1", "policy:\n  straggler:", "policy:\n  staleness_weight: 1.5\n  straggler:", "bad.yaml:16: policy.staleness_weight: is 1.5; it must lie in [0, 1], where 0 discards late contributions"},
+		{"staleness NaN", "policy:\n  straggler:", "policy:\n  staleness_weight: .nan\n  straggler:", "bad.yaml:16: policy.staleness_weight: is NaN; it must lie in [0, 1], where 0 discards late contributions"},
 		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack: is -1; it must lie between 0 and 1000000000000000"},
 		{"horizon before the first join", "join_at: 0, inner_step_mean: 1000, inner_step_jitter: 0}\n  - {id: 1, join_at: 500,", "join_at: 9000000, inner_step_mean: 1}\n  - {id: 1, join_at: 5000000,", "bad.yaml:9: horizon: is 5000000, but the first worker joins at 5000000; the horizon must lie after it"},
 
-		{"join beyond the horizon", "join_at: 500", "join_at: 5000001", "bad.yaml:4: workers[1].join_at: is 5000001, but the horizon is 5000000, and nothing happens after that; let it happen earlier, raise the horizon or remove it"},
-		{"inject beyond the horizon", "op: Slow, id: 1, at: 0", "op: Slow, id: 1, at: 6000000", "bad.yaml:6: injects[0].at: is 6000000, but the horizon is 5000000, and nothing happens after that; let it happen earlier, raise the horizon or remove it"},
+		{"join beyond the horizon", "join_at: 500", "join_at: 5000001", "bad.yaml:4: workers[1].join_at: is 5000001, but the horizon is 5000000, and nothing happens after that; move it to an earlier time, raise the horizon or remove it"},
+		{"inject beyond the horizon", "op: Slow, id: 1, at: 0", "op: Slow, id: 1, at: 6000000", "bad.yaml:6: injects[0].at: is 6000000, but the horizon is 5000000, and nothing happens after that; move it to an earlier time, raise the horizon or remove it"},
 
 		{"missing field", "horizon: 5000000\n", "", "bad.yaml:1: horizon: is missing; add it"},
 		{"missing field of a worker", worker1, "{id: 1}", "bad.yaml:4: workers[1].inner_step_mean: is missing; add it"},
@@ -157,9 +157,9 @@ func TestBadInput(t *testing.T) {
 		{"duplicate node", "default: {rate_up: 100mbit}", "nodes: {w1: {}, w1: {}}", "bad.yaml:20: real.links.nodes.w1: given twice; keep one"},
 		{"anchor", "seed: 42", "seed: &s 42", "bad.yaml:1: seed: anchors and aliases are not read; write the value out"},
 		{"alias", "default: {rate_up: 100mbit}", "default: &d {rate_up: 100mbit}\n    nodes: {w0: *d}", "bad.yaml:20: real.links.default: anchors and aliases are not read; write the value out\nbad.yaml:21: real.links.nodes.w0: anchors and aliases are not read; write the value out"},
-		{"anchored key", "seed: 42", "&s seed: 42", "bad.yaml:1: has a key that is no plain word; write the name of a field"},
-		{"merge key", "default: {rate_up: 100mbit}", "nodes: {<<: {}}", "bad.yaml:20: real.links.nodes: has a key that is no plain word; write a name"},
-		{"list as a key", "seed: 42", "[seed]: 42", "bad.yaml:1: has a key that is no plain word; write the name of a field"},
+		{"anchored key", "seed: 42", "&s seed: 42", "bad.yaml:1: has a key that is not a plain word; write the name of a field"},
+		{"merge key", "default: {rate_up: 100mbit}", "nodes: {<<: {}}", "bad.yaml:20: real.links.nodes: has a key that is not a plain word; write a name"},
+		{"list as a key", "seed: 42", "[seed]: 42", "bad.yaml:1: has a key that is not a plain word; write the name of a field"},
 		{"tag", "seed: 42", "seed: !!float 42", "bad.yaml:1: seed: tags such as !!float are not read; write the plain value"},
 		{"two documents", "state_bytes: 100\n", "state_bytes: 100\n---\n", "bad.yaml:15: the file holds more than one document; keep one scenario per file"},
 		{"broken second document", "state_bytes: 100\n", "state_bytes: 100\n---\n]\n", "bad.yaml:15: did not find expected node content"},
@@ -175,11 +175,11 @@ func TestBadInput(t *testing.T) {
 		{"huge time scale", "time_scale: 300", "time_scale: 1e300", "bad.yaml:18: real.time_scale: is 1e+300; it must lie in (0, 1000000]"},
 		{"time scale NaN", "time_scale: 300", "time_scale: .nan", "bad.yaml:18: real.time_scale: is NaN; it must lie in (0, 1000000]"},
 		{"time scale beyond the links", "time_scale: 300", "time_scale: 1000000", "bad.yaml:18: real.time_scale: makes the base_latency of 100 µs last 1m40s on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay"},
-		{"quicker than time", "time_scale: 300", "dilation: 0.5", "bad.yaml:18: real.dilation: is 0.5; it must lie in [1, 1000]: by so much everything takes longer by the machine's clock"},
-		{"no dilation", "time_scale: 300", "dilation: 0", "bad.yaml:18: real.dilation: is 0; it must lie in [1, 1000]: by so much everything takes longer by the machine's clock"},
+		{"quicker than time", "time_scale: 300", "dilation: 0.5", "bad.yaml:18: real.dilation: is 0.5; it must lie in [1, 1000]: everything takes so many times longer by the machine's clock"},
+		{"no dilation", "time_scale: 300", "dilation: 0", "bad.yaml:18: real.dilation: is 0; it must lie in [1, 1000]: everything takes so many times longer by the machine's clock"},
 		{"dilation beyond the links", "time_scale: 300", "dilation: 1000\n  time_scale: 1000", "bad.yaml:18: real.dilation: is 1000: one_way_delay: from coordinator to w0, 1000 times as long: 1m40s is above the limit of 1m0s, with the access links counted in; lower it"},
-		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is no algorithm; choose one of ring, direct, hierarchical"},
-		{"no such order", "time_scale: 300", "all_reduce: {order: best}", "bad.yaml:18: real.all_reduce.order: \"best\" is no order; choose one of naive, planned, measured, planned_rates, measured_rates, given_rates"},
+		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is not an algorithm; choose one of ring, direct, hierarchical"},
+		{"no such order", "time_scale: 300", "all_reduce: {order: best}", "bad.yaml:18: real.all_reduce.order: \"best\" is not an order; choose one of naive, planned, measured, planned_rates, measured_rates, given_rates"},
 		{"order of no ring", "time_scale: 300", "all_reduce: {algorithm: direct, order: planned}", "bad.yaml:18: real.all_reduce.order: is planned, but only the ring has an order; remove it, or the algorithm direct"},
 		{"rates for another order", "time_scale: 300", "all_reduce: {rates: [[unlimited, 1mbit], [1mbit, unlimited]]}", "bad.yaml:18: real.all_reduce.rates: is given, but the order is naive; remove it, or write order: given_rates"},
 		{"no rates", "time_scale: 300", "all_reduce: {order: given_rates}", "bad.yaml:18: real.all_reduce.rates: is missing, and the order is given_rates; give a row for each worker, with a rate to each worker in it"},
@@ -397,7 +397,7 @@ func TestMachineOfAnUnknownPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Machine("strict")
-	if want := `policy: "strict" is no policy; choose one of baseline, adaptive, backup, deadline, quorum, sample, straggler, torchft, or name a program of your own as program:PATH`; err == nil || err.Error() != want {
+	if want := `policy: "strict" is not a policy; choose one of baseline, adaptive, backup, deadline, quorum, sample, straggler, torchft, or name a program of your own as program:PATH`; err == nil || err.Error() != want {
 		t.Errorf("error = %v, want %s", err, want)
 	}
 	if cfg, err := s.Machine(scenarios.Straggler); err != nil || cfg.Policy.(*policy.Straggler).Quorum != 0.75 {

@@ -153,14 +153,14 @@ func (p *parser) validatePolicies(all Policies) {
 		p.noteFields("policy."+name+".", all.Parameters[name].Validate())
 	}
 	if join := all.Join; join != "" && !slices.Contains(policy.JoinModes, join) {
-		p.note(p.fail("policy.join", fmt.Sprintf("%q is no way to join; choose one of %s", join, errs.List(policy.JoinModes))))
+		p.note(p.fail("policy.join", fmt.Sprintf("%q is not a way to join; choose one of %s", join, errs.List(policy.JoinModes))))
 	}
 	if rejoin := all.Rejoin; rejoin != "" && !slices.Contains(policy.RejoinModes, rejoin) {
-		p.note(p.fail("policy.rejoin", fmt.Sprintf("%q is no way to come back; choose one of %s", rejoin, errs.List(policy.RejoinModes))))
+		p.note(p.fail("policy.rejoin", fmt.Sprintf("%q is not a way to come back; choose one of %s", rejoin, errs.List(policy.RejoinModes))))
 	}
 	p.note(p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount))
 	if w := all.StalenessWeight; !(w >= 0 && w <= 1) {
-		p.note(p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards what comes too late", w)))
+		p.note(p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards late contributions", w)))
 	}
 }
 
@@ -181,7 +181,7 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 	name, settings, given := strings.Cut(spec, ":")
 	params, ok := policy.Named(name)
 	if !ok {
-		return nil, of.fail("policy", fmt.Sprintf("%q is no policy; choose one of %s, or name a program of your own as program:PATH", name, errs.List(policy.Names())))
+		return nil, of.fail("policy", fmt.Sprintf("%q is not a policy; choose one of %s, or name a program of your own as program:PATH", name, errs.List(policy.Names())))
 	}
 	if own, ok := p.Parameters[name]; ok {
 		params = own

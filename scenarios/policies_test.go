@@ -36,15 +36,15 @@ func TestSpecifications(t *testing.T) {
 		}
 	}
 	for spec, want := range map[string]string{
-		"":                    `policy: "" is no policy; choose one of `,
-		"backups":             `policy: "backups" is no policy; choose one of baseline, `,
+		"":                    `policy: "" is not a policy; choose one of `,
+		"backups":             `policy: "backups" is not a policy; choose one of baseline, `,
 		"backup:":             `policy: "" has no value in "backup:"; write NAME:parameter=value`,
 		"backup:b":            `policy: "b" has no value in "backup:b"; write NAME:parameter=value`,
 		"backup:b=1:b=1":      `policy: b is given twice in "backup:b=1:b=1"; keep one`,
 		"backup:b=-1":         `policy.backup.b: is -1; it must not be negative`,
 		"backup:b=many":       `policy.backup.b: "many" is not a whole number`,
-		"backup:k=1":          `policy.backup.k: is no field; did you mean policy.`,
-		"straggler:history=1": `policy.straggler.history: is no field; did you mean policy.`,
+		"backup:k=1":          `policy.backup.k: is not a field; did you mean policy.`,
+		"straggler:history=1": `policy.straggler.history: is not a field; did you mean policy.`,
 	} {
 		if _, err := s.Policy.Named(spec); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", spec, err, want)

@@ -44,11 +44,11 @@ bad.yaml:4: workers[1].join_at: is -1; it must not be negative
 bad.yaml:4: workers[1].inner_step_mean: is 0; it must lie between 1 and 1000000000000
 bad.yaml:5: workers[2].inner_step_mean: is missing; add it
 bad.yaml:6: workers[5].id: worker 1 is already workers[1]; give each worker an id of its own
-bad.yaml:8: injects[0].op: "Slwo" is no inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce
+bad.yaml:8: injects[0].op: "Slwo" is not an inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce
 bad.yaml:10: inner_steps: is 0; it must lie between 1 and 1000000
 bad.yaml:16: policy.straggler.quorum: is 2; it must lie in (0, 1]
 bad.yaml:16: policy.straggler.k: is -1; it must lie in [0, 1000]
-bad.yaml:17: policy.join: "never" is no way to join; choose one of running, next, zeros, blocking
+bad.yaml:17: policy.join: "never" is not a way to join; choose one of running, next, zeros, blocking
 bad.yaml:19: real.time_scale: is 0; it must lie in (0, 1000000]
 bad.yaml:20: real.tcp: is "?"; name a congestion control of the kernel's: reno, cubic, bbr
 bad.yaml:21: real.all_reduce.bits: is 6; codes have 8 or 4 bits, bfloat16 has 16, and float32 has 32
@@ -81,7 +81,7 @@ func TestManyProblems(t *testing.T) {
 		fmt.Fprintf(&workers, "  - {id: %d}\n", i)
 	}
 	_, err := scenarios.Parse("bad.yaml", []byte("workers:\n"+workers.String()))
-	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != 21 || lines[20] != "bad.yaml: there is more; these are 20 problems of it" {
+	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != 21 || lines[20] != "bad.yaml: there are more problems; these are the first 20" {
 		t.Errorf("%d lines: %v", len(lines), err)
 	}
 }
@@ -159,7 +159,7 @@ func TestUnitsThatLoseOrHaveTwoMeanings(t *testing.T) {
 		{"lossy", "horizon: 5000000", "horizon: 1.5us", `bad.yaml:9: horizon: "1.5us" is 1.5 µs, but the field needs a whole number; write 1us or 2us`},
 		{"minutes or hours", "horizon: 5000000", "horizon: '1:30'", `bad.yaml:9: horizon: "1:30" can be read in two ways; write 1h30m or 1m30s`},
 		{"minutes or millions", "horizon: 5000000", "horizon: 5M", `bad.yaml:9: horizon: "5M" can be read in two ways; write 5m for minutes, or the number of µs in digits for millions`},
-		{"no time", "horizon: 5000000", "horizon: 5MB", `bad.yaml:9: horizon: "5MB" has the unit MB, which is none of a time; write for example 30ms, 1.5s or 2m`},
+		{"no time", "horizon: 5000000", "horizon: 5MB", `bad.yaml:9: horizon: "5MB" has the unit MB, which is not a unit of a time; write for example 30ms, 1.5s or 2m`},
 		{"negative", "horizon: 5000000", "horizon: -5ms", `bad.yaml:9: horizon: is -5000; it must not be negative`},
 		{"too long", "horizon: 5000000", "horizon: 99999999999999999h", `bad.yaml:9: horizon: is 359999999999999996400000000, too large to be meant`},
 		{"a count", "inner_steps: 2", "inner_steps: 2ms", `bad.yaml:7: inner_steps: "2ms" is not a whole number`},

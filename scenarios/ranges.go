@@ -55,7 +55,7 @@ entries:
 				at = k
 			case "id":
 				if hasKey(entry, "ids") {
-					wrong(i, entry, entry, "is given beside id; keep one of the two")
+					wrong(i, entry, entry, "is given together with id; keep one of the two")
 					continue entries
 				}
 			}
@@ -108,7 +108,7 @@ func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
 		for text := range strings.SplitSeq(part.Value, ",") {
 			m := rangeOf.FindStringSubmatch(text)
 			if m == nil {
-				return nil, fmt.Sprintf("%q is no range of ids; %s", text, form)
+				return nil, fmt.Sprintf("%q is not a range of ids; %s", text, form)
 			}
 			first, _ := strconv.Atoi(m[1]) // it has few digits
 			last := first

@@ -78,7 +78,7 @@ func NewSetting(field, value string) (Setting, error) {
 func (p *parser) single(field, value string, kind reflect.Type, unit string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(value), &doc); err != nil || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.ScalarNode {
-		return nil, p.fail(field, fmt.Sprintf("%q is no single value", value))
+		return nil, p.fail(field, fmt.Sprintf("%q is not a single value", value))
 	}
 	n := doc.Content[0]
 	if unit != "" {
@@ -123,7 +123,7 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 			}
 			index, ft := fields.Index(t, part)
 			if index == nil {
-				return nil, nil, "", unknown("is no field")
+				return nil, nil, "", unknown("is not a field")
 			}
 			unit = fields.Unit(t, part)
 			steps, t = append(steps, step{field: index}), ft
@@ -135,7 +135,7 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 		t = t.Elem()
 	}
 	if !fields.IsValue(t) {
-		return nil, nil, "", unknown("is no single value")
+		return nil, nil, "", unknown("is not a single value")
 	}
 	return steps, t, unit, nil
 }

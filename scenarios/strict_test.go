@@ -66,7 +66,7 @@ func TestAssign(t *testing.T) {
 		{"manyThings", "144e9", ""}, {"on", "true", ""}, {"name", "b", ""},
 		{"many", "1", "many: unknown field; the fields here are manyThings, on, name"},
 		{"manyThings", "much", `manyThings: "much" is not a number`},
-		{"manyThings", "[1]", `manyThings: "[1]" is no single value`},
+		{"manyThings", "[1]", `manyThings: "[1]" is not a single value`},
 	} {
 		err := scenarios.Assign(&v, c[0], c[1])
 		got := ""

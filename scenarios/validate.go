@@ -78,7 +78,7 @@ func (p *parser) validateHorizon(s *Scenario) {
 	}
 	beyond := func(field string, at policy.Time) {
 		if at > s.Horizon {
-			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and nothing happens after that; let it happen earlier, raise the horizon or remove it", at, s.Horizon)))
+			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and nothing happens after that; move it to an earlier time, raise the horizon or remove it", at, s.Horizon)))
 		}
 	}
 	for i, w := range s.Workers {
@@ -214,7 +214,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) {
 
 func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) error {
 	if !slices.Contains(faults.Ops, in.Op) {
-		return p.fail(path+".op", fmt.Sprintf("%q is no inject; choose one of %s", in.Op, errs.List(faults.Ops)))
+		return p.fail(path+".op", fmt.Sprintf("%q is not an inject; choose one of %s", in.Op, errs.List(faults.Ops)))
 	}
 	if err := p.between(path+".at", int64(in.At), 0, int64(maxTime)); err != nil {
 		return err
@@ -316,7 +316,7 @@ func (p *parser) validateSections(s *Scenario) {
 		p.note(p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale)))
 	}
 	if x := s.Real.Dilation; !(x >= 1 && x <= maxDilation) {
-		p.note(p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: by so much everything takes longer by the machine's clock", x, maxDilation)))
+		p.note(p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: everything takes so many times longer by the machine's clock", x, maxDilation)))
 	}
 	if t := s.Real.TCP; t != "" && !tcpName.MatchString(t) {
 		p.note(p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel's: reno, cubic, bbr", t)))

@@ -54,7 +54,7 @@ func TestWorkIsRead(t *testing.T) {
 // TestBadWork changes one thing in a valid section.
 func TestBadWork(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
-		{"lognormal", "gamma", `:22: work.steps.distribution: "gamma" is no distribution; choose one of uniform, normal, lognormal, pareto, trace`},
+		{"lognormal", "gamma", `:22: work.steps.distribution: "gamma" is not a distribution; choose one of uniform, normal, lognormal, pareto, trace`},
 		{", sigma: 0.3", "", ":22: work.steps.sigma: is missing; lognormal needs it, for example 0.3"},
 		{"sigma: 0.3", "sigma: 3.5", ":22: work.steps.sigma: is 3.5; of lognormal it must lie between 0 and 3"},
 		{"lognormal, sigma: 0.3", "uniform, sigma: 0.6", ":22: work.steps.sigma: is 0.6; of uniform it must lie between 0 and 0.577"},
@@ -75,7 +75,7 @@ func TestBadWork(t *testing.T) {
 		{"factor: 4.8", "factor: 0", ":25: work.classes[1].factor: is 0; it must lie in (0, 1000000]"},
 		{", factor: 4.8", "", ":25: work.classes[1].factor: is missing; add it"},
 		{"phase: 0.5", "phase: 2", ":25: work.classes[1].phase: is 2; it must lie between 0 and 1"},
-		{"  diurnal: {amplitude: 0.3, period: 100000, phase: 0.25}\n", "", ":25: work.classes[1].phase: is 0.5, but there is no work.diurnal for it to shift; add that, or remove the phase"},
+		{"  diurnal: {amplitude: 0.3, period: 100000, phase: 0.25}\n", "", ":25: work.classes[1].phase: is 0.5, but there is no work.diurnal to shift; add it, or remove the phase"},
 		{"slow_factor: 3", "slow_factor: 0.5", ":26: work.noise.slow_factor: is 0.5; it must lie between 1 and 1000000"},
 		{"mean_ok: 200000", "mean_ok: 0", ":26: work.noise.mean_ok: is 0; it must lie between 1 and 1000000000000"},
 		{"heat: 60000", "heat: -1", ":27: work.thermal.heat: is -1; it must lie between 1 and 1000000000000"},

@@ -85,10 +85,10 @@ func (p Path) check(bad reject) {
 		bad("jitter", "%v is above the limit of %v", *p.Jitter, maxJitter)
 	}
 	if d := p.JitterDistribution; d != nil && int(*d) >= len(distributionNames) {
-		bad("jitter_distribution", "%v is no distribution; the distributions are %s", *d, errs.List(distributionNames))
+		bad("jitter_distribution", "%v is not a distribution; the distributions are %s", *d, errs.List(distributionNames))
 	}
 	if p.Loss != nil && p.LossBurst != nil {
-		bad("loss_burst", "there is loss beside it; give one of the two, loss_outside is the independent part")
+		bad("loss_burst", "cannot be combined with loss; give one of the two: loss_outside is the independent part")
 	}
 	if p.LossBurst != nil {
 		p.LossBurst.check(func(name, format string, args ...any) { bad("loss_burst."+name, format, args...) })

@@ -26,7 +26,7 @@ func (d *JitterDistribution) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no distribution; the distributions are %s", text, strings.Join(distributionNames, ", "))
+	return fmt.Errorf("%q is not a distribution; the distributions are %s", text, strings.Join(distributionNames, ", "))
 }
 
 // MarshalText writes the name that UnmarshalText reads.

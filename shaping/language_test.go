@@ -135,7 +135,7 @@ func TestTheLanguageNamesTheFieldAndTheMend(t *testing.T) {
 		{`default: {jitter: 2ms, jitter_distribution: normal}`, `real.links.default.jitter: 2ms of a normal distribution takes packets up to 7.336669ms off the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},
 		{`default: {one_way_delay: 50s, access_one_way_delay: 6s}`, `real.links.default.one_way_delay: 1m2s is above the limit of 1m0s, with the access links counted in`},
 		{`default: {one_way_delay: 10s, jitter: 3s}`, `real.links.default.jitter: 3s is above the limit of 2s`},
-		{`default: {loss: 1%, loss_burst: {enter: 1%, leave: 1%, loss_inside: 1%}}`, `real.links.default.loss_burst: there is loss beside it; give one of the two, loss_outside is the independent part`},
+		{`default: {loss: 1%, loss_burst: {enter: 1%, leave: 1%, loss_inside: 1%}}`, `real.links.default.loss_burst: cannot be combined with loss; give one of the two: loss_outside is the independent part`},
 		{`default: {loss_burst: {enter: 1%, leave: 10%, loss_inside: 1%, loss_outside: 2%}}`, `real.links.default.loss_burst.loss_outside: 2% exceeds the loss inside a burst of 1%; exchange the two`},
 		{`default: {loss_burst: {enter: 1%, leave: 0%, loss_inside: 1%}}`, `real.links.default.loss_burst.leave: is zero, and so there is never a burst, never an end of one or no loss in it; give a share above 0%, or loss instead of loss_burst`},
 	} {
@@ -154,7 +154,7 @@ func TestScalarsSayWhatIsPossible(t *testing.T) {
 	}{
 		{new(shaping.AccessPreset), "isdn", `no access preset "isdn"; there are cable, dsl, fibre, lte, starlink`},
 		{new(shaping.PathPreset), "dallas-dallas", `no path preset "dallas-dallas"; there are datacentre, zones, and two different ones of dallas, toronto, washington, frankfurt, london, madrid, osaka, sydney, tokyo, saopaulo joined by a hyphen, for example dallas-tokyo`},
-		{new(shaping.JitterDistribution), "Normal", `"Normal" is no distribution; the distributions are uniform, normal, pareto`},
+		{new(shaping.JitterDistribution), "Normal", `"Normal" is not a distribution; the distributions are uniform, normal, pareto`},
 		{new(shaping.Queue), "16kb", `queue "16kb" is below 68kb, what one batch of a sender takes: a smaller queue would drop every batch whole`},
 		{new(shaping.Queue), "20", `queue "20" is neither a time nor a size: write for example 20ms or 256kb`},
 		{new(shaping.Queue), "2gb", `queue "2gb" is above the limit of 1gb`},

@@ -130,9 +130,9 @@ func NewRecording(s *resolved.Scenario, events []record.Event) (*Recording, erro
 	case r.run.World == record.Real && r.run.TimeScale != s.TimeScale:
 		return fail("the run has a time scale of %v, the scenario one of %v", r.run.TimeScale, s.TimeScale)
 	case s.Exchange.Overlap > 0:
-		return fail("its rounds overlap (train.outer.overlap), and what workers have done ahead is not in the record; such a run cannot be replayed")
+		return fail("its rounds overlap (train.outer.overlap), and the record lacks the workers' steps ahead; such a run cannot be replayed")
 	case s.Grouping != nil:
-		return fail("its regions or ranks reduce apart (train.regions, train.group_world_size), and the record has one duration for all of them; such a run cannot be replayed")
+		return fail("its regions or ranks reduce separately (train.regions, train.group_world_size), but the record has one duration for all; such a run cannot be replayed")
 	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {
@@ -169,7 +169,7 @@ func (r *reader) read(i int, e record.Event) error {
 	if e.Node != "" {
 		var ok bool
 		if id, ok = policy.ParseNode(e.Node); !ok {
-			return fmt.Errorf("%q is no worker", e.Node)
+			return fmt.Errorf("%q is not a worker", e.Node)
 		}
 		if _, ok := r.scenario.Worker(id); !ok {
 			return fmt.Errorf("%s is not in the scenario", e.Node)
@@ -185,11 +185,11 @@ func (r *reader) read(i int, e record.Event) error {
 	}
 	switch e.Type {
 	case record.Restart:
-		return errors.New("what lay between two processes of a worker is not in the record; such a run cannot be replayed")
+		return errors.New("the record lacks the events between two processes of a worker; such a run cannot be replayed")
 	case record.Join:
 		return r.join(id, at)
 	case record.CoordinatorCrash, record.RunResume:
-		return errors.New("what workers had to say while nobody listened is not in the record; such a run cannot be replayed")
+		return errors.New("the record lacks the workers' messages during an outage of the coordinator; such a run cannot be replayed")
 	case record.Crash, record.Fail:
 		if _, dead := r.crashes[id]; !dead {
 			r.crashes[id] = at
@@ -205,7 +205,7 @@ func (r *reader) read(i int, e record.Event) error {
 		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
 	case record.Diverged:
-		return errors.New("two lineages of outer states went on at once, of which replay knows one; such a run cannot be replayed")
+		return errors.New("two lineages of outer states went on at once, and a replay follows only one; such a run cannot be replayed")
 	case record.FailReduce, record.Pause, record.Resume, record.Preempt, record.Partition, record.Heal, record.LinkFault, record.LinkRestored:
 		r.other = append(r.other, at)
 	case record.Step:
@@ -243,7 +243,7 @@ func (r *reader) read(i int, e record.Event) error {
 
 func (r *reader) join(id policy.ID, at happened) error {
 	if _, again := r.evicted[id]; again {
-		return errors.New("how long a worker was out that came back is not in the record; such a run cannot be replayed")
+		return errors.New("the record lacks the time until an evicted worker came back; such a run cannot be replayed")
 	}
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)

@@ -146,7 +146,7 @@ func once(t *testing.T, args ...string) (sum record.Summary, r result) {
 	t.Helper()
 	r = testbed(t, append([]string{"run", "--json", "--out", filepath.Join(t.TempDir(), "run")}, args...)...)
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
-		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+		t.Fatalf("exit code %d, stdout is not JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 	if r.code != 0 && !(r.code == exitInvalid && (sum.Fidelity.Verdict == "invalid" || !sum.Complete)) {
 		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
@@ -220,7 +220,7 @@ func TestMeasuredHeadline(t *testing.T) {
 		r := testbed(t, "compare", "persistent_straggler", "--json")
 		c = headline{}
 		if err := json.Unmarshal([]byte(r.stdout), &c); err != nil {
-			t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+			t.Fatalf("exit code %d, stdout is not JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 		}
 		for name, real := range c.Real {
 			if same := real.BitIdentical; same != nil && !*same || same == nil && real.Complete {
@@ -695,7 +695,7 @@ func TestRefusedWorkerIsOut(t *testing.T) {
 		t.Error(err)
 	}
 	for _, reason := range sum.Fidelity.Reasons {
-		if strings.Contains(reason, "died of itself") {
+		if strings.Contains(reason, "died unexpectedly") {
 			t.Errorf("the plan counts as a failure: %s", reason)
 		}
 	}
@@ -974,7 +974,7 @@ func TestUsage(t *testing.T) {
 		{"frobnicate", exitUsage, "unknown command"},
 		{"simulate", exitUsage, "name one scenario"},
 		{"simulate persistent_straggler", exitUsage, "--policy"},
-		{"simulate persistent_straggler --policy nice", exitUsage, "is no policy"},
+		{"simulate persistent_straggler --policy nice", exitUsage, "is not a policy"},
 		{"simulate no_such --policy baseline", exitUsage, "no such scenario"},
 		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
 		{"simulate --policy baseline --replay /nowhere", exitUsage, "it has no scenario.yaml"},
@@ -983,11 +983,11 @@ func TestUsage(t *testing.T) {
 		{"simulate late_join --policy baseline --set inner_steps", exitUsage, "has no value"},
 		{"sweep late_join --set inner_stepz=1", exitUsage, "did you mean inner_steps?"},
 		{"sweep late_join --set inner_steps=1,0", exitUsage, "late_join with inner_steps=0: inner_steps: is 0"},
-		{"sweep late_join --set seed=1", exitUsage, "seeds are given apart"},
+		{"sweep late_join --set seed=1", exitUsage, "give seeds with --seeds"},
 		{"sweep late_join --seeds 3..1", exitUsage, "no range"},
 		{"sweep late_join --repeat 2", exitUsage, "--real"},
 		{"sweep late_join --resume", exitUsage, "--out"},
-		{"sweep late_join --policy nice", exitUsage, "is no policy"},
+		{"sweep late_join --policy nice", exitUsage, "is not a policy"},
 		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem, user or htb"},
 		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
 		{"run persistent_straggler --policy baseline --dilation 0.5", exitUsage, "real.dilation: is 0.5; it must lie in [1, 1000]"},
@@ -1008,12 +1008,12 @@ func TestUsage(t *testing.T) {
 		{"manifests --image x frobnicate late_join", exitUsage, "unknown command"},
 		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
 		{"compare persistent_straggler --links user,user", exitUsage, "user is in the list twice"},
-		{"compare persistent_straggler --links user,pigeon", exitUsage, "of netem, user and htb"},
+		{"compare persistent_straggler --links user,pigeon", exitUsage, "choose netem, user or htb"},
 		{"compare persistent_straggler --links auto,htb", exitUsage, "auto stands for another one"},
 		{"run persistent_straggler --policy baseline --links user,htb", exitUsage, "auto, netem, user or htb"},
 		{"compare persistent_straggler --world moon", exitUsage, "sim, real or both"},
 		{"compare persistent_straggler --world sim --links user", exitUsage, "apply to real runs only"},
-		{"compare persistent_straggler --world sim --policy baseline,nice", exitUsage, "is no policy"},
+		{"compare persistent_straggler --world sim --policy baseline,nice", exitUsage, "is not a policy"},
 		{"compare persistent_straggler --world sim --policy baseline,baseline", exitUsage, "in the list twice"},
 		{"sweep late_join --policy straggler,straggler", exitUsage, "in the list twice"},
 		{"list --frob", exitUsage, "unknown flag"},

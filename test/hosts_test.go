@@ -196,7 +196,7 @@ func (l *lab) run(t *testing.T, args ...string) (sum record.Summary, err error) 
 	}
 	end(t, all, exitInvalid)
 	if err := json.Unmarshal(all[0].stdout.Bytes(), &sum); err != nil {
-		t.Fatalf("stdout is no JSON: %v\n%s", err, &all[0].stderr)
+		t.Fatalf("stdout is not JSON: %v\n%s", err, &all[0].stderr)
 	}
 	return sum, nil
 }

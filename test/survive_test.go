@@ -127,7 +127,7 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 			} else if code != exitInvalid || !sum.Complete || !*sum.BitIdentical || len(sum.Evicted)+len(sum.Sidelined) > 0 {
 				t.Errorf("exit code %d; complete %v, bit-identical %v, evicted %v, sidelined %v", code, sum.Complete, *sum.BitIdentical, sum.Evicted, sum.Sidelined)
 			}
-			if f := sum.Fidelity; f.Verdict != "invalid" || !strings.Contains(strings.Join(f.Reasons, "; "), "the coordinator died of itself") {
+			if f := sum.Fidelity; f.Verdict != "invalid" || !strings.Contains(strings.Join(f.Reasons, "; "), "the coordinator died unexpectedly") {
 				t.Errorf("fidelity %+v", f)
 			}
 		})
@@ -390,7 +390,7 @@ func TestRecordsSurviveEveryKill(t *testing.T) {
 		}
 		for n, line := range bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) {
 			if len(text) > 0 && !json.Valid(line) {
-				t.Errorf("%s, line %d is no JSON: %q", name, n+1, line)
+				t.Errorf("%s, line %d is not JSON: %q", name, n+1, line)
 			}
 		}
 	}

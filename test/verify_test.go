@@ -48,7 +48,7 @@ func verifyAsymmetric(t *testing.T) (planned map[string]probe.PairReport, off fu
 	r := testbed(t, "verify", links(t, asymmetric), "--json")
 	var report probe.Report
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
-		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+		t.Fatalf("exit code %d, stdout is not JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 	if want := map[bool]int{true: 0, false: exitInvalid}[report.OK]; r.code != want {
 		t.Errorf("exit code %d, but ok is %v", r.code, report.OK)
@@ -110,7 +110,7 @@ func run(t *testing.T, args ...string) (record.Summary, record.Dir) {
 	r := testbed(t, append([]string{"run", "--json", "--out", dir}, args...)...)
 	var sum record.Summary
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil {
-		t.Fatalf("exit code %d, stdout is no JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+		t.Fatalf("exit code %d, stdout is not JSON: %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
 	if invalid := sum.Fidelity.Verdict == "invalid"; invalid != (r.code == exitInvalid) {
 		t.Errorf("exit code %d, but fidelity is %v", r.code, sum.Fidelity)

@@ -54,7 +54,7 @@ var (
 func parseNPY(b []byte) ([]float32, error) {
 	const magic = "\x93NUMPY"
 	if len(b) < 12 || string(b[:6]) != magic {
-		return nil, errors.New("is no .npy file: write it with numpy.save, or call a file of plain float32 .raw")
+		return nil, errors.New("is not a .npy file: write it with numpy.save, or call a file of plain float32 .raw")
 	}
 	var header, length uint64
 	switch version := b[6]; version {
@@ -117,7 +117,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 
 func parseRaw(b []byte) ([]float32, error) {
 	if len(b)%floatBytes != 0 {
-		return nil, fmt.Errorf("has %d bytes, which are no whole number of float32 of 4: write it with a.astype('<f4').tofile(file)", len(b))
+		return nil, fmt.Errorf("has %d bytes, which is not a whole number of 4-byte float32 values: write it with a.astype('<f4').tofile(file)", len(b))
 	}
 	return toFloat32(b, floatBytes)
 }

@@ -62,7 +62,7 @@ func TestReadVector(t *testing.T) {
 		"version 4":         {"a.npy", npy(4, f4, three), "version 4"},
 		"no header":         {"a.npy", npy(1, "{}", three), "lacks descr"},
 		"cut header":        {"a.npy", npy(1, f4, nil)[:40], "ends within its header"},
-		"another file":      {"a.npy", three, "is no .npy file"},
+		"another file":      {"a.npy", three, "is not a .npy file"},
 		"NaN":               {"a.raw", floats32(1, float32(math.NaN())), "a.raw: value 1 is NaN"},
 		"too large":         {"a.npy", npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", floats64(1e300)), "value 0 is +Inf"},
 		"ragged":            {"a.raw", three[:7], "has 7 bytes"},

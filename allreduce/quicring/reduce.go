@@ -95,7 +95,7 @@ func (op Op) check(data, out []float32) error {
 	case op.Round < 0 || op.Round > math.MaxUint32:
 		return fmt.Errorf("round %d is outside 0 to %d", op.Round, uint32(math.MaxUint32))
 	case !slices.Contains(allreduce.Algorithms, op.Algorithm):
-		return fmt.Errorf("algorithm %d is none", op.Algorithm)
+		return fmt.Errorf("there is no algorithm %d", op.Algorithm)
 	case op.Algorithm == allreduce.Hierarchical && len(op.Groups) != len(op.Peers):
 		return fmt.Errorf("groups of %d ranks in a ring of %d", len(op.Groups), len(op.Peers))
 	case len(data) != len(out):

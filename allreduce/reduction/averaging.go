@@ -83,9 +83,9 @@ func (a Spec) validateOrder(workers int) error {
 	algorithm, known := allreduce.ParseAlgorithm(a.Algorithm)
 	switch {
 	case !known:
-		return bad("algorithm", fmt.Sprintf("%q is no algorithm; choose one of %s", a.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", ")))
+		return bad("algorithm", fmt.Sprintf("%q is not an algorithm; choose one of %s", a.Algorithm, strings.Join(allreduce.AlgorithmNames(), ", ")))
 	case !slices.Contains(Orders, a.Order):
-		return bad("order", fmt.Sprintf("%q is no order; choose one of %s", a.Order, strings.Join(Orders, ", ")))
+		return bad("order", fmt.Sprintf("%q is not an order; choose one of %s", a.Order, strings.Join(Orders, ", ")))
 	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
 		return bad("order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
 	}

@@ -69,7 +69,7 @@ func TestOrderByRates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(slices.Sorted(slices.Values(r.Order)), participants) {
-			t.Fatalf("%v is no order of %v", r.Order, participants)
+			t.Fatalf("%v is not an order of %v", r.Order, participants)
 		}
 		said := func(r shaping.Rate) float64 {
 			if r == 0 {

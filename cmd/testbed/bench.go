@@ -17,10 +17,10 @@ import (
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Benchmark the ring, its kernels, or a lighthouse, beside references",
+		Use: "bench", Short: "Benchmark the ring, its kernels, or a lighthouse, against references",
 		Args: cobra.ArbitraryArgs, // so that RunE reports an unknown one
 		Long: `Measures the all-reduce (ring), its kernels (kernel) and a lighthouse
-(lighthouse), each beside references on the same machine in the same run.
+(lighthouse), each against references on the same machine in the same run.
 docs/bench.md explains the figures. Leave the machine idle meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -47,7 +47,7 @@ func benchKernelCommand() *cobra.Command {
 	var format outputFormat
 	var data string
 	cmd := &cobra.Command{
-		Use: "kernel", Short: "Measure the int8 kernels beside memory and other formats", Args: noArguments,
+		Use: "kernel", Short: "Compare the int8 kernels with memory and other formats", Args: noArguments,
 		Long: `Measures every kernel on every route of this processor, in turn with copying
 memory (memcpy), reading it (read), and other projects' formats (--against). A
 disturbance of the machine therefore reaches all of them alike. Other projects'
@@ -66,10 +66,10 @@ different scale (mean over the layers); and the file of --data, if given.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
-	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, the latter two with -stream, or auto, which is what all else takes (default all that this processor has)")
+	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, the latter two with -stream, or auto, which all other commands use (default: all of this processor)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")
 	f.IntVar(&o.Rounds, "rounds", 9, "how often each is measured")
-	f.StringSliceVar(&o.Against, "against", bench.AgainstNames(), "formats to measure beside int8 and int4; empty: none")
+	f.StringSliceVar(&o.Against, "against", bench.AgainstNames(), "formats to measure besides int8 and int4; empty: none")
 	f.StringVar(&data, "data", string(bench.Gaussian), fmt.Sprintf("the values, of %v, or a file: .npy (float32 or float64) or .raw (float32)", bench.DataNames))
 	format.declare(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -54,8 +54,8 @@ tokens. "What to change first" lists the derivative of the days by each input;
 inputs that are not listed change nothing. The caveats are printed below the
 answer.
 
---variant page computes as the page does, --variant document as the text beside
-it says. The two differ by a factor of four where the model needs pipelines.
+--variant page computes as the page does, --variant document as the page's text
+says. The two differ by a factor of four where the model needs pipelines.
 
 --calibration FILE (from testbed calibrate) computes the run three times: as the
 page, as the document, and with measured terms. It shows the effect of each term,
@@ -72,8 +72,8 @@ no sweep is given). The page computes the sweep again when an input is moved.
 
 --emulate makes a scenario that is the same run at small scale, with as much
 transfer and latency for each second of compute. It plays that scenario as
-testbed run does, and shows each variant's estimate beside the measured time, and
-which assumptions held:
+testbed run does. It compares each variant's estimate with the measured time, and
+shows which assumptions held:
 
   testbed estimate run.yaml --emulate --calibration calibration.json
   testbed estimate run.yaml --emulate --world sim   # simulated, on any system
@@ -92,7 +92,7 @@ time that is useful when nodes fail and some are slow.`,
 	flags.BoolVar(&f.csv, "csv", false, "print a sweep as CSV")
 	flags.StringVar(&f.html, "html", "", "write a page of the sweep to this file")
 	flags.StringVar(&f.reliability, "reliability", "", "compute the reliability model from this file")
-	flags.BoolVar(&f.list, "list", false, "list the published runs, and the estimates beside what was reported")
+	flags.BoolVar(&f.list, "list", false, "list the published runs, with estimated and reported figures")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
 	f.emulation.declare(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

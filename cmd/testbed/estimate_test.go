@@ -71,7 +71,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{failing + ":1: time_s: is missing; add it", []string{"--reliability", failing}},
 		{"name at most one file", []string{yaml, yaml}},
 		{"--calibration: reading the calibration: open nowhere.json", []string{"--calibration", "nowhere.json"}},
-		{"--calibration " + bare + ": straggler: holds no coefficient; calibrate anew", []string{"--calibration", bare}},
+		{"--calibration " + bare + ": straggler: has no coefficient; calibrate again", []string{"--calibration", bare}},
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
 		{"--calibration, --sweep and --html need a run", []string{"--list", "--sweep", "mfu=0.3"}},
 		{"--csv is for --sweep", []string{"--csv"}},

@@ -33,11 +33,11 @@ failed elsewhere.
 
 In a pod that testbed manifests describes it needs neither flags nor a token.`,
 	}
-	cmd.Flags().IntVar(&o.Index, "index", 0, "which host this is, from 1; the leader is 0 (default: that of the task in a step of Slurm's)")
+	cmd.Flags().IntVar(&o.Index, "index", 0, "number of this host, from 1; the leader is 0 (default: from the Slurm task)")
 	cmd.Flags().IntVar(&o.Count, "count", 0, "how many hosts there are, with the leader")
 	cmd.Flags().StringVar(&o.Leader, "leader", "", "the leader's address")
-	cmd.Flags().StringVar(&o.Name, "name", "", "what this host is called in the record (default: its own name)")
-	cmd.Flags().BoolVar(&stay, "stay", false, "stay for the next run when one is over, until it is interrupted; for commands of several runs")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of this host in the record (default: its own name)")
+	cmd.Flags().BoolVar(&stay, "stay", false, "wait for the next run when one is over, until interrupted; for commands with several runs")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		report := func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), err) }
 		err := cluster.Serve(cmd.Context(), o, stay, report)

@@ -77,7 +77,7 @@ and --hosts are as for testbed net.`,
 	cmd.Flags().StringVar(&central, "central", "", "run this command in the coordinator's node, from first to last")
 	cmd.Flags().IntVar(&o.MasterPort, "master-port", 29500, "MASTER_PORT of the programs")
 	cmd.Flags().DurationVar(&o.Grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL when another program has failed")
-	cmd.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "let the others go on when a program fails")
+	cmd.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "do not end the other programs when one fails")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		names := args
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -131,8 +131,8 @@ func perNodeCommands(values []string) (map[string][]string, error) {
 	return commands, nil
 }
 
-// runLaunch starts programs on a network, and tells what came of them and what the
-// network was worth. The first failure comes last.
+// runLaunch starts programs on a network. It reports their results and the
+// network's fidelity. The first failure comes last.
 func runLaunch(cmd *cobra.Command, o launch.Options, f *networkFlags) error {
 	if err := o.Missing(); err != nil {
 		code, err := programs.NotStarted(err)

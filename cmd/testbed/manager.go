@@ -23,7 +23,7 @@ func managerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "manager", Short: "Serve as the manager of a torchft replica group", Args: noArguments,
 		Long: `Represents the ranks of a replica group. It asks the lighthouse for quorums, tells
-every rank its place in them, and lets the group commit a step if all its ranks
+every rank its place in them. It commits a step of the group if all its ranks
 vote for it. Flags are spelt as the arguments of torchft's ManagerServer.
 
 Once it listens it prints its address on stdout. It ends on SIGTERM, and with

@@ -101,7 +101,7 @@ the nodes' network cards are virtual.`,
 	return cmd
 }
 
-// networkFlags are the flags of commands that run programs of the user's on a network.
+// networkFlags are the flags of commands that run users' programs on a network.
 type networkFlags struct {
 	links, out, several string
 	pcap                []string
@@ -118,7 +118,7 @@ func (f *networkFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "exit with 3 if the network did not match its plan")
 }
 
-// network makes the network that the flags ask for, of a scenario.
+// network sets the network that the flags ask for, of a scenario.
 func (f *networkFlags) network(n *programs.Network, scenario string) (err error) {
 	if err := experiment.CheckLinks(f.links); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (f *networkFlags) network(n *programs.Network, scenario string) (err error)
 	return err
 }
 
-// makeOut makes the directory of --out, if there is to be one.
+// makeOut makes the directory of --out, if it is set.
 func (f *networkFlags) makeOut() error {
 	if f.out == "" {
 		return nil
@@ -145,7 +145,7 @@ func (f *networkFlags) makeOut() error {
 	return nil
 }
 
-// runNet runs a program on a network, and tells what that was worth.
+// runNet runs a program on a network, and reports the network's fidelity.
 func runNet(cmd *cobra.Command, o shell.Options, f *networkFlags) error {
 	if err := f.makeOut(); err != nil {
 		return err

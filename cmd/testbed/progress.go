@@ -132,7 +132,7 @@ func (p *progress) step(stage string, e *record.Event) {
 		p.line("%s back in time in round %d", e.Node, e.Round)
 	case record.CoordinatorCrash:
 		if e.Cause != "" {
-			p.line("the coordinator died of itself: %s; another one takes its place", e.Cause)
+			p.line("the coordinator died unexpectedly and is replaced: %s", e.Cause)
 			break
 		}
 		p.line("the coordinator has crashed")

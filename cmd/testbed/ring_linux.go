@@ -48,7 +48,7 @@ the bound's bytes from each node to the next.
 
 With a SCENARIO the network has that scenario's workers, in order of their ids,
 and its real.links as a run has them at its start. Injects and traces are not
-played. The bound is that of the slowest link.
+played. The bound is the slowest link's.
 
 Where no link has delay or loss, --links auto uses a kernel bridge, which costs
 no processor time for a router.
@@ -85,20 +85,20 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.TextVar(&r.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
 	f.StringVar(&r.Backend, "links", network.LinksAuto, "link backend: bridge (the kernel, without delay and loss), netem (the kernel), user (a router process), htb (a router process, rates by the kernel), or auto")
 	f.StringVar(&r.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
-	f.IntVar(&r.Groups, "groups", 1, "groups of workers, who join them by turns")
-	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in the place of the other")
+	f.IntVar(&r.Groups, "groups", 1, "groups of workers, which are assigned in turn")
+	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in place of --one-way-delay")
 	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
-	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 is as many as losses and jitter on the path ask for")
+	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 chooses by the path's losses and jitter")
 	f.StringVar(&r.data, "data", string(bench.Gaussian), fmt.Sprintf("distribution of the values, of %v", bench.DataNames))
 	f.IntVar(&r.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.IntVar(&r.Bits, "bits", 8, "of a value: codes of 8 or 4, bfloat16 with 16, float32 with 32")
 	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
-	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add to each vector what the reduction before lost of it")
-	f.Uint64Var(&r.Seed, "seed", 42, "of the values, and of what is random on the links")
+	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add the last reduction's quantisation error to each vector")
+	f.Uint64Var(&r.Seed, "seed", 42, "of the values, and of all randomness on the links")
 	f.IntVar(&r.Warmup, "warmup", 1, "reductions before those that are measured")
 	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&r.Against, "against", nil, "measure others beside it: "+strings.Join(emulationbench.RivalNames, ", "))
+	f.StringSliceVar(&r.Against, "against", nil, "measure rivals too: "+strings.Join(emulationbench.RivalNames, ", "))
 	hostsFlag(f, &r.over)
 	r.format.declare(f)
 	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")

@@ -107,7 +107,7 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	case f.repeat > 1 && !f.real:
 		return nil, errs.Usagef("--repeat needs --real: the simulator gives the same result each time; vary --seeds")
 	case f.resume && f.out == "":
-		return nil, errs.Usagef("--resume needs --out: the directory of the sweep to go on with")
+		return nil, errs.Usagef("--resume needs --out: the directory of the sweep to resume")
 	case f.real && (f.train || f.network != experiment.NetworkChurn):
 		return nil, errs.Usagef("--train and --network apply to the simulator only; remove them, or remove --real (real runs always train)")
 	case !validLoss(f.loss):
@@ -197,7 +197,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	show.end()
 	if failed != nil && !invalid(failed) {
 		if s.Dir != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d points are done; go on with --resume --out %s\n", s.Done, s.Points, s.Dir)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d points are done; resume with --resume --out %s\n", s.Done, s.Points, s.Dir)
 		}
 		return failed
 	}

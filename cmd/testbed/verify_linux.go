@@ -23,8 +23,8 @@ func verifyCommand() *cobra.Command {
 		Use: "verify SCENARIO", Short: "Measure a scenario's network against its plan", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Builds the scenario's network and measures every path between nodes: round trip,
-one-way delay, jitter, loss, goodput alone and beside all other paths, and the
-delay while all links are half busy. Above nine nodes it measures the ring's
+one-way delay, jitter, loss, goodput alone and together with all other paths, and
+the delay while all links are half busy. Above nine nodes it measures the ring's
 neighbours and a sample of the other pairs.
 
 Each property is printed as measured/planned; ! marks a property outside its

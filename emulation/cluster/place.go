@@ -148,7 +148,7 @@ func (p *placing) measure(ctx context.Context) (err error) {
 		return err
 	}
 	if unlimited {
-		p.progress("links without a rate are between hosts: whether the hosts' network carries what goes over them is not measured before the run")
+		p.progress("links without a rate are between hosts: the run does not check in advance that the hosts' network can carry their traffic")
 	}
 	n := len(p.hosts)
 	p.carried = matrix(n)
@@ -199,7 +199,7 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 		return nil
 	}
 	const mega = 1e6
-	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, and the network between them carried %.3g Mbit/s of a burst, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or place nodes so that less goes this way (--place)",
+	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, but their network carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
 		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
 }
 

@@ -21,24 +21,26 @@ import (
 	"testbed/emulation/programs"
 )
 
-// KindAgent is the kind of the process that looks after the program of a node, RunAgent.
+// KindAgent is the kind of the process that manages the program of a node,
+// RunAgent.
 const KindAgent = "agent"
 
 const (
-	// outputChunk is how many bytes of output go in one report, and outputWindow how many
-	// such reports may be under way from a node: nothing piles up where nobody reads.
+	// outputChunk is the number of bytes of output in one report, and outputWindow
+	// the most such reports under way from a node, so that nothing piles up
+	// without a reader.
 	outputChunk, outputWindow = 32 << 10, 16
 )
 
-// order is what an agent is told.
+// order is an order to an agent.
 type order struct {
 	Start  *cluster.Program `json:"start,omitempty"`
 	Signal syscall.Signal   `json:"signal,omitempty"` // for the program and its process group
-	Kill   bool             `json:"kill,omitempty"`   // all that runs in the node
+	Kill   bool             `json:"kill,omitempty"`   // everything that runs in the node
 	Taken  bool             `json:"taken,omitempty"`  // a piece of output
 }
 
-// agentReport is what an agent tells: one of these.
+// agentReport is a report of an agent: one of these fields.
 type agentReport struct {
 	Stream int    `json:"stream,omitempty"` // 1 or 2, as descriptors
 	Data   []byte `json:"data,omitempty"`
@@ -46,27 +48,29 @@ type agentReport struct {
 	Mark    *programs.Mark `json:"mark,omitempty"`
 	Carried bool           `json:"carried,omitempty"` // a first byte for a peer has left
 
-	Complaint string `json:"complaint,omitempty"` // about what the program does
+	Complaint string `json:"complaint,omitempty"` // about the program's behaviour
 
 	Ended  *Ended  `json:"ended,omitempty"`
 	Killed *killed `json:"killed,omitempty"`
 }
 
-// killed is how many processes of a node were ended, and how many could not be.
+// killed has the number of a node's processes that were killed, and of those
+// that could not be.
 type killed struct {
 	Processes int `json:"processes"`
 	Left      int `json:"left,omitempty"`
 }
 
-// agentSpec is of KindAgent.
+// agentSpec configures an agent.
 type agentSpec struct {
 	Node  string
 	Spare []int // processes in the node that are not the program's
-	// Peers are whom a first byte is awaited to; nil: it is not awaited.
+	// Peers are the addresses to which a first byte is awaited; nil: it is not
+	// awaited.
 	Peers []netip.Addr
 }
 
-// agent is the process that looks after the program of a node, in the node.
+// agent is the process that manages the program of a node, in the node.
 type agent struct {
 	self   *network.Self
 	spec   agentSpec
@@ -77,7 +81,7 @@ type agent struct {
 	running int // the process group of the program, 0 if none runs
 }
 
-// RunAgent is the process that looks after the program of a node, in the node.
+// RunAgent is the process that manages the program of a node, in the node.
 func RunAgent(self *network.Self) error {
 	a := &agent{self: self, window: make(chan struct{}, outputWindow)}
 	if err := self.Spec(&a.spec); err != nil {
@@ -148,7 +152,8 @@ func (a *agent) start(p cluster.Program) error {
 	if err != nil {
 		return err
 	}
-	// A session of its own, so that signals reach it and what it has started alone.
+	// A session of its own, so that signals reach only the program and its
+	// descendants.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	var outputs []*output
 	fail := func(err error) error {
@@ -196,7 +201,7 @@ func (a *agent) show(stream int) func([]byte) {
 	}
 }
 
-// mark takes the marks that a program writes, one on each line.
+// mark handles the marks that a program writes, one on each line.
 func (a *agent) mark() func([]byte) {
 	var lines splitter
 	complained := false
@@ -216,14 +221,15 @@ func (a *agent) mark() func([]byte) {
 
 // await reports the end of the program, after its last output.
 func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
-	// The number stays the program's until it is waited for: signals may be under way.
+	// The number stays the program's until it is waited for, because signals may
+	// be under way.
 	var info unix.Siginfo
 	for unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	a.mu.Lock()
 	a.running = 0
 	a.mu.Unlock()
-	_ = cmd.Wait() // how it ended is in ProcessState
+	_ = cmd.Wait() // ProcessState has its status
 	for _, o := range outputs {
 		o.drain()
 	}
@@ -235,15 +241,15 @@ func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
 	a.self.Tell(agentReport{Ended: e})
 }
 
-// output is what a program writes to one of its descriptors. Whatever the program has
-// started may write to it when the program has ended.
+// output is a program's output on one of its descriptors. Its descendants may
+// write to it after the program has ended.
 type output struct {
 	file    *os.File
 	sink    func([]byte)
-	drained chan struct{} // at the end, and when all is read that was written before drain
+	drained chan struct{} // closed at the end, and after everything written before drain has been read
 }
 
-// pass passes on what is written, until nobody can write any more.
+// pass passes on everything written, until no process can write any more.
 func (o *output) pass() {
 	defer close(o.drained)
 	defer o.file.Close()
@@ -272,7 +278,7 @@ func (o *output) pass() {
 	}
 }
 
-// waiting says whether something is there to be read.
+// waiting reports whether there is something to read.
 func (o *output) waiting() bool {
 	raw, err := o.file.SyscallConn()
 	if err != nil {
@@ -283,7 +289,7 @@ func (o *output) waiting() bool {
 	return err == nil && n > 0
 }
 
-// drain waits until what was written before has been passed on.
+// drain waits until everything written before has been passed on.
 func (o *output) drain() {
 	if o.file.SetReadDeadline(time.Now()) == nil {
 		<-o.drained

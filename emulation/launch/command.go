@@ -8,9 +8,9 @@ import (
 // errQuote is the error of a command with a quotation mark that is not closed.
 var errQuote = errors.New("a quotation mark is not closed")
 
-// SplitCommand splits a command into its words as a shell does: at white space that is
-// not quoted. Within '…' everything is literal; within "…" a backslash stands before ",
-// \, $ and `; elsewhere before any character. Nothing is expanded.
+// SplitCommand splits a command into its words as a shell does: at white space
+// that is not quoted. Within '…' everything is literal. A backslash escapes ",
+// \, $ and ` within "…", and any character elsewhere. Nothing is expanded.
 func SplitCommand(text string) (words []string, err error) {
 	var word strings.Builder
 	begun := false

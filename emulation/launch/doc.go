@@ -8,8 +8,8 @@
 //	└────────────┘        │ what starts and ends │     │ kills, output    │
 //	                      └──────────────────────┘     └──────────────────┘
 //
-// The Machine takes events with times and returns actions; it reads no clock and does
-// nothing itself. An agent is on the host of its node, wherever that is. It knows what
-// runs in the node by the namespaces of all processes, so that neither sessions nor
-// daemons escape it.
+// The Machine takes events with times and returns actions; it reads no clock
+// and does nothing itself. An agent is on the host of its node. It finds
+// everything that runs in the node by the namespaces of all processes, so that
+// neither sessions nor daemons escape it.
 package launch

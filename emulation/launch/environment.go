@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Variables that a program finds beside those of package programs.
+// Environment variables of a program, in addition to those of package programs.
 const (
 	envWorker      = "TESTBED_WORKER"      // the number of the worker in the scenario
-	envIncarnation = "TESTBED_INCARNATION" // how often its program was started before
-	envMarks       = "TESTBED_MARKS"       // the descriptor that it may write marks to
+	envIncarnation = "TESTBED_INCARNATION" // number of earlier starts of its program
+	envMarks       = "TESTBED_MARKS"       // the descriptor for writing marks
 )
 
 // marksFD is the descriptor for marks: the first that is not a standard file.
@@ -19,19 +19,20 @@ const marksFD = 3
 // iface is the interface of every node.
 const iface = "eth0"
 
-// rank is where the program of a worker is among all.
+// rank is the position of a worker's program among all.
 type rank struct {
 	Worker int    // its number in the scenario
 	Rank   int    // from 0, in the order of the scenario
-	World  int    // how many workers the scenario has
+	World  int    // number of workers in the scenario
 	Master string // the address of the worker with rank 0
 	Port   int
 }
 
-// variables are what launchers of distributed programs set, for one process in each
-// node. torchrun (torch.distributed.run) sets the first group for the programs that it
-// starts, and takes the PET_ group as its own flags (torch/distributed/argparse_util.py).
-// JAX reads its coordinator's address and nothing else (jax/_src/distributed.py).
+// variables are the variables that launchers of distributed programs set, for
+// one process in each node. torchrun (torch.distributed.run) sets the first
+// group for the programs that it starts, and takes the PET_ group as its own
+// flags (torch/distributed/argparse_util.py). JAX reads only its coordinator's
+// address (jax/_src/distributed.py).
 func (r rank) variables() []string {
 	number := func(name string, value int) string { return fmt.Sprintf("%s=%d", name, value) }
 	return []string{
@@ -48,15 +49,16 @@ func (r rank) variables() []string {
 	}
 }
 
-// interfaces keep libraries from taking another interface than that of the node.
+// interfaces make libraries use the node's interface.
 var interfaces = []string{"GLOO_SOCKET_IFNAME=" + iface, "NCCL_SOCKET_IFNAME=" + iface, "TP_SOCKET_IFNAME=" + iface}
 
-// environment is that of the program of a node: the user's, and over it what the network
-// and the launch have to say. r is nil for a program that is none of a worker.
+// environment is the environment of a node's program: the user's, then the
+// network's and the launch's variables, which take precedence. r is nil for a
+// program that is not a worker's.
 func environment(users, network []string, r *rank) []string {
 	env := slices.Concat(users, network, interfaces)
-	// A processor is rarely a node's own; the threads of several nodes would wait for each
-	// other in turn.
+	// A node rarely has a processor of its own. The threads of several nodes would
+	// wait for each other in turn.
 	if !slices.ContainsFunc(users, func(v string) bool { return strings.HasPrefix(v, "OMP_NUM_THREADS=") }) {
 		env = append(env, "OMP_NUM_THREADS=1")
 	}
@@ -66,7 +68,7 @@ func environment(users, network []string, r *rank) []string {
 	return lastCounts(env)
 }
 
-// lastCounts leaves the last one of variables with the same name: programs disagree
+// lastCounts keeps the last of variables with the same name: programs disagree
 // about which one counts.
 func lastCounts(env []string) (left []string) {
 	at := map[string]int{}

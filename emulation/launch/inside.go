@@ -22,7 +22,7 @@ import (
 	"testbed/shaping/userlink"
 )
 
-// driver does what a Machine decides, in the job's goroutine.
+// driver carries out the decisions of a Machine, in the job's goroutine.
 type driver struct {
 	s       *network.Supervisor
 	spec    *spec
@@ -30,11 +30,11 @@ type driver struct {
 	ground  *programs.Ground
 	agents  map[string]*network.Child
 	printer *printer
-	env     []string // of programs, beside their ranks
+	env     []string // of programs, without their ranks
 	dir     string
 	began   time.Time
 	ticks   int            // the last timer that was set
-	counted []func() error // for each count that the router was asked for
+	counted []func() error // for each requested count of the router
 	over    bool
 
 	incarnations map[string]int
@@ -56,7 +56,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 			s.Post(func() error { return d.signalled(c.Signal) })
 		}
 	}()
-	// Whoever reads the output may close it.
+	// The reader of the output may close it.
 	signal.Ignore(unix.SIGPIPE)
 	var err error
 	if d.ground, err = programs.Build(s, &d.spec.Network, d.count); err != nil {
@@ -90,7 +90,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	return s.Hand(note{Result: &result})
 }
 
-// tellLeft tells what did not happen before the end.
+// tellLeft reports what did not happen before the end.
 func (d *driver) tellLeft() {
 	if d.machine.Exit() != 0 {
 		return // there is a better reason
@@ -159,8 +159,8 @@ func (d *driver) prepare() error {
 	})
 }
 
-// peers are the other workers, to one of whom the first byte of a worker is awaited; nil
-// if it is not.
+// peers are the other workers, if the first byte from a worker to one of them
+// is awaited; nil if not.
 func (d *driver) peers(node string) (all []netip.Addr) {
 	if d.spec.Machine.Clock != programs.ClockTraffic || d.spec.Starts[node].Rank == nil {
 		return nil
@@ -173,7 +173,7 @@ func (d *driver) peers(node string) (all []netip.Addr) {
 	return all
 }
 
-// tell tells the machine what has happened, and does what it decides.
+// tell gives the machine an event, and carries out its decisions.
 func (d *driver) tell(e Event) error {
 	if d.over {
 		return nil
@@ -198,7 +198,7 @@ func (d *driver) tell(e Event) error {
 	return nil
 }
 
-// signalled passes on a signal that the user's process has got.
+// signalled passes on a signal to the user's process.
 func (d *driver) signalled(sig syscall.Signal) error {
 	if !d.over && d.ground != nil {
 		if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramSignal, Signal: unix.SignalName(sig)}); err != nil {
@@ -226,7 +226,8 @@ func (d *driver) do(a Action) error {
 	return nil
 }
 
-// order tells the agent of a node something. One that has ended has been reported.
+// order sends an order to the agent of a node. The end of an agent has been
+// reported.
 func (d *driver) order(node string, o order) error {
 	_ = d.agents[node].Send(o)
 	return nil
@@ -243,7 +244,7 @@ func (d *driver) start(a Action) error {
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }
 
-// heard takes the report of an agent.
+// heard handles a report of an agent.
 func (d *driver) heard(node string, data json.RawMessage) error {
 	var r agentReport
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -283,7 +284,7 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 	return nil
 }
 
-// broken takes that output can no longer be written.
+// broken handles the first error of writing output.
 func (d *driver) broken(err error) error {
 	if errors.Is(err, unix.EPIPE) {
 		return d.tell(Unheard{})
@@ -292,7 +293,7 @@ func (d *driver) broken(err error) error {
 	return nil
 }
 
-// count takes a count of the router.
+// count handles a count of the router.
 func (d *driver) count(*userlink.Stats) {
 	if len(d.counted) > 0 {
 		next := d.counted[0]
@@ -301,7 +302,7 @@ func (d *driver) count(*userlink.Stats) {
 	}
 }
 
-// longestCause is how much of a program's last line is shown.
+// longestCause is the longest shown part of a program's last line.
 const longestCause = 300
 
 // cause is the first failure in words.

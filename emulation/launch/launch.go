@@ -32,11 +32,11 @@ import (
 // KindLaunch is the kind of the job of Run, RunLaunch.
 const KindLaunch = "launch"
 
-// Options say which network to build and what to start on it.
+// Options determine which network to build and what to start on it.
 type Options struct {
 	programs.Network
-	// Command is started in the node of every worker that PerNode has none for. It may be
-	// empty if PerNode has one for all.
+	// Command is started in the node of every worker without a command in PerNode.
+	// It may be empty if PerNode has one for all.
 	Command []string
 	PerNode map[string][]string
 	// Central is started in the coordinator's node before all others, and ended after
@@ -49,17 +49,17 @@ type Options struct {
 	// Dir is an existing directory for the record and the programs' output; empty: none is
 	// kept.
 	Dir string
-	// Progress is told what happens in words; it may be nil.
+	// Progress is called with progress in words; it may be nil.
 	Progress func(string)
 }
 
-// Result is what came of a launch.
+// Result is the result of a launch.
 type Result struct {
 	Exit int
 	// Cause is the first failure in words; empty if there was none.
 	Cause string
-	// Fidelity says what the network was worth since the scenario's clock started; nil if
-	// it never did, and Unclocked says why.
+	// Fidelity is the network's fidelity since the start of the scenario's clock.
+	// It is nil if the clock never started; Unclocked gives the reason.
 	Fidelity  *monitor.Record
 	Unclocked string
 }
@@ -70,17 +70,17 @@ type spec struct {
 	Machine Config
 	Starts  map[string]start // by node
 	Dir     string
-	Zero    policy.Time // the scenario time at which its clock starts
+	Zero    policy.Time // the scenario time at the start of its clock
 	Colours [2]bool     // standard output and error are terminals
 }
 
-// start is how the program of a node is started.
+// start describes how to start the program of a node.
 type start struct {
 	Command []string
-	Rank    *rank // nil: it is none of a worker
+	Rank    *rank // nil: it is not a worker's
 }
 
-// note is what the job tells.
+// note is a note of the job.
 type note struct {
 	programs.Told
 	Result *Result `json:"result,omitempty"`
@@ -89,8 +89,8 @@ type note struct {
 // signalCommand passes a signal on to the programs.
 type signalCommand struct{ Signal syscall.Signal }
 
-// patience is how many signals end the launch at once: the first is passed on to the
-// programs, the second kills them.
+// patience is the number of signals that end the launch at once. The first is
+// passed on to the programs, the second kills them.
 const patience = 3
 
 // Run starts the programs on the scenario's network and waits for their end. Output goes
@@ -147,7 +147,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	}
 }
 
-// listen takes the notes of the job until its result.
+// listen handles the notes of the job until its result.
 func (o *Options) listen(job *network.Job, keep *programs.Recorder) (*Result, error) {
 	for {
 		n, err := job.Next()
@@ -173,7 +173,7 @@ func (o *Options) listen(job *network.Job, keep *programs.Recorder) (*Result, er
 	}
 }
 
-// job checks the options and makes the job of them, but for its network.
+// job checks the options and makes their job, without its network.
 func (o *Options) job() (*spec, error) {
 	if err := o.Network.Check(); err != nil {
 		return nil, err
@@ -221,8 +221,8 @@ func (o *Options) job() (*spec, error) {
 	return j, nil
 }
 
-// Missing is the first program that this machine does not have, as an error of package
-// exec; nil if it has all. Over several hosts, others may have others.
+// Missing is the first program that this machine does not have, as an error of
+// package exec; nil if it has all. Other hosts may have other programs.
 func (o *Options) Missing() error {
 	if o.Hosts != nil {
 		return nil
@@ -231,7 +231,7 @@ func (o *Options) Missing() error {
 		if len(command) == 0 {
 			continue
 		}
-		// testbed is found in nodes wherever it is.
+		// testbed is found in nodes from any directory.
 		if _, err := exec.LookPath(command[0]); err != nil && command[0] != "testbed" {
 			return err
 		}
@@ -239,7 +239,8 @@ func (o *Options) Missing() error {
 	return nil
 }
 
-// coloured says whether a file is a terminal that may show colours (no-color.org).
+// coloured reports whether a file is a terminal that may show colours
+// (no-color.org).
 func coloured(f *os.File) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }

@@ -11,7 +11,8 @@ import (
 	"testbed/scenarios/faults"
 )
 
-// Config is what a Machine decides on. Durations are by the machine's clock.
+// Config is the configuration of a Machine. Durations are by the machine's
+// clock.
 type Config struct {
 	Programs  []Program // in the order in which they are started
 	Grace     time.Duration
@@ -23,14 +24,15 @@ type Config struct {
 // Program is the program of a node.
 type Program struct {
 	Node string
-	// Central is a program for the others: it is ended when they have ended.
+	// Central marks a program for the others: it is ended when they have ended.
 	Central bool
 	// Late programs start on the scenario's clock, at JoinAt.
 	Late   bool
 	JoinAt time.Duration
 }
 
-// Inject is something that happens to the program of a node on the scenario's clock.
+// Inject is a scheduled event for the program of a node, on the scenario's
+// clock.
 type Inject struct {
 	// Op is Crash, Restart, Pause, Resume, Slow, Restore or Preempt.
 	Op     faults.Op
@@ -41,7 +43,7 @@ type Inject struct {
 	Factor float64       // of Slow
 }
 
-// Event is what a Machine is told: one of the types below.
+// Event is an event for a Machine: one of the types below.
 type Event any
 
 // The events.
@@ -51,7 +53,7 @@ type (
 		Node   string
 		Code   int            // -1 if a signal ended it
 		Signal syscall.Signal // or 0
-		Why    string         // it could not be started; then Code is that of a shell
+		Why    string         // it could not be started; then Code is a shell's
 	}
 	Killed    struct{ Node string }           // nothing is left in a node
 	Signalled struct{ Signal syscall.Signal } // the user's process has got a signal
@@ -61,26 +63,26 @@ type (
 	Tick      struct{}                        // the time of Next has come
 )
 
-// Verb is what an Action does.
+// Verb is the kind of an Action.
 type Verb string
 
 // The verbs.
 const (
 	Start      Verb = "start"       // the program of a node
 	Signal     Verb = "signal"      // the program and its process group
-	Kill       Verb = "kill"        // all that runs in a node; the answer is Killed
+	Kill       Verb = "kill"        // everything that runs in a node; the answer is Killed
 	PowerOff   Verb = "power_off"   // cut the links of a node, then Kill
 	PowerOn    Verb = "power_on"    // join the links of a node again
-	Freeze     Verb = "freeze"      // stop all that runs in a node
+	Freeze     Verb = "freeze"      // stop everything that runs in a node
 	Thaw       Verb = "thaw"        // the end of Freeze
-	Slow       Verb = "slow"        // a node has 1/Factor of the processor time that it took
+	Slow       Verb = "slow"        // a node gets 1/Factor of the processor time that it used
 	Restore    Verb = "restore"     // the end of Slow
-	StartClock Verb = "start_clock" // links change on it from now on
-	Say        Verb = "say"         // tell the user Text
-	Finish     Verb = "finish"      // all is over
+	StartClock Verb = "start_clock" // from now on links change by it
+	Say        Verb = "say"         // show the user Text
+	Finish     Verb = "finish"      // everything is over
 )
 
-// Action is what a Machine has done.
+// Action is an action for the driver of a Machine.
 type Action struct {
 	Do          Verb
 	Node        string
@@ -94,19 +96,19 @@ type Action struct {
 // Cause is the first failure.
 type Cause struct {
 	Node  string
-	Text  string        // what happened, as "exited with code 3"
+	Text  string        // what happened, such as "exited with code 3"
 	After time.Duration // since the program was started
-	Code  int           // for whoever has started the launch
+	Code  int           // exit code for the user
 }
 
-// program is a Program at work.
+// program is the state of a Program.
 type program struct {
 	Program
 	phase       phase
 	incarnation int
-	began       time.Duration // the last incarnation
+	began       time.Duration // start of the last incarnation
 	killing     bool          // until nothing is left in the node
-	injured     bool          // its end is the scenario's
+	injured     bool          // the scenario causes its end
 	off         bool          // its links are cut
 	frozen      bool
 	restartAt   time.Duration // if restarts
@@ -121,13 +123,13 @@ const (
 	over
 )
 
-// Machine decides what is started and what ends what. It has no clock: every time is the
-// caller's, since any moment.
+// Machine decides which programs are started and which end. It has no clock:
+// the caller gives every time, since any moment.
 type Machine struct {
 	cfg      Config
 	programs []*program
-	injects  []Inject // that are not due yet
-	notices  []Inject // of preemptions, with At when they end
+	injects  []Inject // not due yet
+	notices  []Inject // of preemptions; At is when they end
 
 	clockAt  time.Duration
 	clock    programs.Clock
@@ -146,7 +148,7 @@ type Machine struct {
 	actions []Action
 }
 
-// lastPatience is how long the end of what was killed is waited for.
+// lastPatience is how long the end of killed programs is awaited.
 const lastPatience = 10 * time.Second
 
 // NewMachine returns a machine that waits for Began.
@@ -170,10 +172,11 @@ func (m *Machine) Exit() int {
 	return 0
 }
 
-// Clocked says whether the scenario's clock has started, and when.
+// Clocked reports whether the scenario's clock has started, and when.
 func (m *Machine) Clocked() (at time.Duration, yes bool) { return m.clockAt, m.clock.By != "" }
 
-// Unclocked says in words why the clock has not started; it is empty if it has.
+// Unclocked explains in words why the clock has not started; it is empty if it
+// has.
 func (m *Machine) Unclocked() string {
 	if m.clock.By != "" {
 		return ""
@@ -191,7 +194,7 @@ func (m *Machine) Left() (injects []Inject, programs []string) {
 	return m.injects, programs
 }
 
-// Next is when the machine has to be told a Tick, if ever.
+// Next is when the machine needs a Tick, if ever.
 func (m *Machine) Next() (at time.Duration, ok bool) {
 	consider := func(t time.Duration, is bool) {
 		if is && (!ok || t < at) {
@@ -222,8 +225,8 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Step tells the machine an event and returns what is to be done, in that order. Times
-// never go back.
+// Step gives the machine an event and returns the actions that follow, in
+// order. Times must not decrease.
 func (m *Machine) Step(now time.Duration, e Event) []Action {
 	m.now, m.actions = now, nil
 	switch e := e.(type) {
@@ -295,7 +298,7 @@ func (m *Machine) startClock(starts bool) {
 	}
 }
 
-// due does what is due.
+// due handles everything that is due.
 func (m *Machine) due() {
 	if m.kills && m.now >= m.killAt {
 		m.kills = false
@@ -330,7 +333,7 @@ func (m *Machine) due() {
 	}
 }
 
-// inject does to a program what the scenario has in store for it.
+// inject applies an inject of the scenario to a program.
 func (m *Machine) inject(in Inject) {
 	p := m.program(in.Node)
 	if p.phase != running {
@@ -388,7 +391,7 @@ func (m *Machine) ended(e Ended) {
 	if p.injured || p.Central && !early || code == 0 && !early {
 		return
 	}
-	if !p.killing { // what the program has left behind
+	if !p.killing { // processes that the program has left behind
 		p.killing = true
 		m.do(Action{Do: Kill, Node: p.Node})
 	}
@@ -410,20 +413,21 @@ func (m *Machine) ended(e Ended) {
 	}
 }
 
-// busy says whether a program that is not central runs, or will.
+// busy reports whether a program other than the central one runs, or will run.
 func (m *Machine) busy() bool {
 	return slices.ContainsFunc(m.programs, func(p *program) bool {
 		return !p.Central && (p.phase == running || p.restarts && !m.ending)
 	})
 }
 
-// end ends all programs: by a signal, and by force when the grace period is over.
+// end ends all programs: by a signal, and by force after the grace period.
 func (m *Machine) end(sig syscall.Signal) {
 	m.ending, m.kills, m.killAt = true, true, m.now+m.cfg.Grace
 	m.pass(sig)
 }
 
-// pass passes a signal on to all programs. One that is stopped could not heed it.
+// pass passes a signal on to all programs. A stopped program could not act on
+// it.
 func (m *Machine) pass(sig syscall.Signal) {
 	for _, p := range m.programs {
 		if p.phase == running && !p.killing {
@@ -460,7 +464,7 @@ func (m *Machine) signalled(sig syscall.Signal) {
 	m.pass(sig)
 }
 
-// unheard ends all, as the signal that a single program would have got.
+// unheard ends all programs, as the loss of its reader would end a single one.
 func (m *Machine) unheard() {
 	if m.cause == nil {
 		m.cause = &Cause{Text: "nobody reads the output of the programs any more", Code: 128 + int(syscall.SIGPIPE)}
@@ -470,7 +474,8 @@ func (m *Machine) unheard() {
 	}
 }
 
-// conclude ends the central program after the others, and all when nothing runs.
+// conclude ends the central program after the others, and everything when
+// nothing runs.
 func (m *Machine) conclude() {
 	if m.givesUp && m.now >= m.giveUpAt {
 		m.finish()

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// longestLine is where a line is cut that has no end.
+// longestLine is the length at which an unfinished line is cut.
 const longestLine = 64 << 10
 
-// splitter makes lines of what a program writes in pieces. A carriage return ends a line,
-// too: progress bars have nothing else.
+// splitter splits a program's output, which comes in pieces, into lines. A
+// carriage return ends a line, too: progress bars have nothing else.
 type splitter struct{ rest []byte }
 
 // take returns the lines that a piece completes, without their ends.
@@ -35,7 +35,7 @@ func (s *splitter) take(piece []byte) (lines [][]byte) {
 	}
 }
 
-// end returns what is left without an end.
+// end returns the rest, which has no line end.
 func (s *splitter) end() (lines [][]byte) {
 	if rest := bytes.TrimRight(s.rest, "\r"); len(rest) > 0 {
 		lines = append(lines, bytes.Clone(rest))
@@ -47,7 +47,7 @@ func (s *splitter) end() (lines [][]byte) {
 // colours of the names of nodes, one after the other: ECMA-48, select graphic rendition.
 var colours = []int{36, 33, 32, 35, 34, 31}
 
-// prefix is what stands before the lines of the k-th node.
+// prefix is the prefix of the lines of the k-th node.
 func prefix(node string, k int, colour bool) string {
 	if !colour {
 		return node + ": "

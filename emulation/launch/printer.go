@@ -10,8 +10,8 @@ import (
 	"testbed/record"
 )
 
-// printer writes the output of programs, in a goroutine of its own: whoever reads it may
-// take any time.
+// printer writes the output of programs, in a goroutine of its own: its reader
+// may be slow.
 type printer struct {
 	in      chan piece
 	done    chan struct{}
@@ -31,14 +31,14 @@ type piece struct {
 type printed struct {
 	prefix [2]string
 	parts  [2]splitter
-	log    *os.File // nil: it is not kept
+	log    *os.File // nil: not kept
 	last   [2]string
 	cause  string // the last line as of the end of the program
 }
 
-// newPrinter returns a printer for the nodes. It keeps their output in the logs of a
-// directory, if that is not empty. taken hears that a piece of a node has been written,
-// and broken the first error.
+// newPrinter returns a printer for the nodes. It keeps their output in the logs
+// of a directory, if that is not empty. It calls taken when a piece of a node
+// has been written, and broken with the first error.
 func newPrinter(nodes []string, dir string, colours [2]bool, out, err io.Writer, taken func(node string), broken func(error)) (*printer, error) {
 	p := &printer{
 		in: make(chan piece, len(nodes)*(outputWindow+1)), done: make(chan struct{}),
@@ -66,7 +66,7 @@ func newPrinter(nodes []string, dir string, colours [2]bool, out, err io.Writer,
 	return p, nil
 }
 
-// logOf is the file that keeps the output of a node's program.
+// logOf is the log file of a node's program.
 func logOf(dir, node string) string {
 	return strings.TrimSuffix(record.Dir(dir).Log(node), ".log") + ".out"
 }
@@ -101,7 +101,7 @@ func (p *printer) print(taken func(string), broken func(error)) {
 		taken(piece.node)
 	}
 	for _, n := range p.nodes {
-		for s := range n.parts { // of what the program had started
+		for s := range n.parts { // of the program's descendants
 			check(p.write(n, s, n.parts[s].end()))
 		}
 		if n.log != nil {
@@ -127,7 +127,7 @@ func (p *printer) write(n *printed, stream int, all [][]byte) error {
 	return err
 }
 
-// close waits until all has been written. Nothing may come after it.
+// close waits until everything has been written. No output may come after it.
 func (p *printer) close() {
 	close(p.in)
 	<-p.done

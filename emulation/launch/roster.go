@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roster finds all that runs in the node of this process: whatever has one of its
-// namespaces, however it was started and whatever session it has made for itself.
+// roster finds everything that runs in the node of this process: all processes
+// with one of its namespaces, whatever started them and whatever their session.
 type roster struct {
-	own   map[string]string // what /proc/PID/ns has of the node, by kind
+	own   map[string]string // the node's entries in /proc/PID/ns, by kind
 	spare []int             // processes that are not the program's
 }
 
-// newRoster returns the roster of the node that this process is in.
+// newRoster returns the roster of this process's node.
 func newRoster() (*roster, error) {
 	r := &roster{own: map[string]string{}, spare: []int{os.Getpid()}}
 	for _, kind := range []string{"net", "uts", "ipc"} {
@@ -46,7 +46,8 @@ func (r *roster) members() (pids []int) {
 			continue
 		}
 		for kind, own := range r.own {
-			// What has ended and was not waited for has no namespaces any more.
+			// Processes that have ended and were not waited for have no namespaces any
+			// more.
 			if ns, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns", kind)); err == nil && ns == own {
 				pids = append(pids, pid)
 				break
@@ -56,23 +57,23 @@ func (r *roster) members() (pids []int) {
 	return pids
 }
 
-// Limits on how long all processes of a node may take to end or to stop. What waits for
-// a device does neither.
+// Limits on how long all processes of a node may take to end or to stop.
+// Processes that wait for a device do neither.
 const (
 	rosterPatience = 5 * time.Second
 	rosterRest     = time.Millisecond
 )
 
-// kill ends all processes of the node. It returns how many there were and how many are
-// left, which is none unless they wait for a device.
+// kill ends all processes of the node. It returns the number of processes that
+// there were, and of those left, which wait for a device.
 func (r *roster) kill() (ended, left int) {
 	seen := map[int]bool{}
 	left = r.until(func() (open []int) {
 		open = r.members()
 		for _, pid := range open {
 			seen[pid] = true
-			// A number is not given anew before all others have been: it cannot be
-			// another's so soon.
+			// A number is reused only after all others: it cannot be another process's
+			// so soon.
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		return open
@@ -80,8 +81,8 @@ func (r *roster) kill() (ended, left int) {
 	return len(seen) - left, left
 }
 
-// stop stops all processes of the node, those too that are started meanwhile. It returns
-// how many there are and how many of them run on.
+// stop stops all processes of the node, including those started meanwhile. It
+// returns the number of processes, and of those that still run.
 func (r *roster) stop() (stopped, left int) {
 	seen := map[int]bool{}
 	left = r.until(func() (open []int) {
@@ -115,7 +116,7 @@ func (r *roster) until(try func() []int) int {
 	}
 }
 
-// state is that of a process, as proc_pid_stat(5) has it, 0 if it has ended.
+// state is the state of a process, from proc_pid_stat(5), 0 if it has ended.
 func state(pid int) byte {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -127,11 +128,11 @@ func state(pid int) byte {
 	return 0
 }
 
-// processorTime is how long a process has computed in all its threads, false if it has
-// ended.
+// processorTime is a process's processor time in all its threads. ok is false
+// if it has ended.
 func processorTime(pid int) (time.Duration, bool) {
-	// The clock of another process, clock_getcpuclockid(3): the kernel makes its number of
-	// the complement of the process's, and of the kind, which is 2.
+	// The clock of another process, clock_getcpuclockid(3): its number is made of
+	// the complement of the process's number, and of the kind, which is 2.
 	const kind = 2
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|kind), &ts); err != nil {
@@ -140,13 +141,14 @@ func processorTime(pid int) (time.Duration, bool) {
 	return time.Duration(ts.Nano()), true
 }
 
-// meter adds up what the processes of a node have computed.
+// meter adds up the processor time of a node's processes.
 type meter struct {
 	last  map[int]time.Duration
-	ended time.Duration // of processes that are no more
+	ended time.Duration // of processes that have ended
 }
 
-// read is the processor time of some processes, and of those before that have ended.
+// read is the processor time of some processes, and of earlier ones that have
+// ended.
 func (m *meter) read(pids []int) time.Duration {
 	sum := time.Duration(0)
 	now := make(map[int]time.Duration, len(pids))
@@ -157,7 +159,7 @@ func (m *meter) read(pids []int) time.Duration {
 		}
 	}
 	for pid, t := range m.last {
-		if n, is := now[pid]; !is || n < t { // it has ended, or another one has its number
+		if n, is := now[pid]; !is || n < t { // it has ended, or another process has its number
 			m.ended += t
 		}
 	}

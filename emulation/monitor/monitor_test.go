@@ -140,9 +140,9 @@ func TestVerdicts(t *testing.T) {
 			history{pairs: []fidelity.PairRTT{{From: "w0", To: "w1", Planned: 20 * ms, Measured: 2 * ms}}},
 			[3]fidelity.Level{valid, valid, valid}, invalid, "the round trip w0–w1 took only 2ms, planned 20ms",
 		},
-		"a process that failed of itself": {
-			history{failed: []string{"worker w2 died of itself: exit status 2"}},
-			[3]fidelity.Level{valid, valid, valid}, invalid, "worker w2 died of itself: exit status 2",
+		"a process that failed unexpectedly": {
+			history{failed: []string{"worker w2 died unexpectedly: exit status 2"}},
+			[3]fidelity.Level{valid, valid, valid}, invalid, "worker w2 died unexpectedly: exit status 2",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,14 +189,14 @@ func TestRoutedSplitsTheRouterByRounds(t *testing.T) {
 	}
 }
 
-// TestTheCauseComesFirst: what a process did of itself is the first reason, before what
+// TestTheCauseComesFirst: the failure of a process is the first reason, before what
 // was measured.
 func TestTheCauseComesFirst(t *testing.T) {
 	m := New(2, allreduce.Ring)
 	m.Begin(Sample{})
 	m.Timer("w1", 1, time.Hour) // late
-	m.Failed("w1 died of itself")
-	if v := m.Conclude(Sample{At: time.Second}, nil, 0).Verdict; len(v.Reasons) < 2 || v.Reasons[0] != "w1 died of itself" {
+	m.Failed("w1 died unexpectedly")
+	if v := m.Conclude(Sample{At: time.Second}, nil, 0).Verdict; len(v.Reasons) < 2 || v.Reasons[0] != "w1 died unexpectedly" {
 		t.Errorf("%q", v.Reasons)
 	}
 }

@@ -187,7 +187,7 @@ func TestHandleUntil(t *testing.T) {
 func TestRouterEnded(t *testing.T) {
 	n := &Network{s: NewSupervisor(strings.NewReader(""), io.Discard)}
 	if err := n.routerEnded(&Child{Name: routerName}, "signal: killed"); err == nil || err.Error() != "the router died: signal: killed; see standard error" {
-		t.Errorf("of itself: %v", err)
+		t.Errorf("unexpectedly: %v", err)
 	}
 	n.takeDown = true
 	if err := n.routerEnded(&Child{Name: routerName}, "exit status 0"); err != nil {

@@ -2,21 +2,22 @@ package programs
 
 import "fmt"
 
-// Rule says what starts the clock of a scenario: the one that its injects and late joins
-// count on.
+// Rule determines what starts the clock of a scenario, on which its injects and
+// late joins are timed.
 type Rule string
 
 // The rules.
 const (
 	ClockCommand Rule = "command" // the start of the programs
-	ClockTraffic Rule = "traffic" // the first byte between workers, or a mark before it
+	ClockTraffic Rule = "traffic" // the first byte between workers, or an earlier mark
 	ClockMark    Rule = "mark"    // testbed mark start
 )
 
 // Rules lists the rules.
 var Rules = []Rule{ClockTraffic, ClockMark, ClockCommand}
 
-// Clock decides when the clock of a scenario starts. It has no time of its own.
+// Clock decides when the clock of a scenario starts. It keeps no time of its
+// own.
 type Clock struct {
 	Rule   Rule
 	By     string // what has started it, in words; empty: it has not started
@@ -24,19 +25,21 @@ type Clock struct {
 	marked bool
 }
 
-// Begin takes that the programs start, and says whether the clock starts.
+// Begin records the start of the programs, and reports whether the clock
+// starts.
 func (c *Clock) Begin() (starts bool) {
 	c.begun = true
 	return c.Rule == ClockCommand && c.start("the start of the programs")
 }
 
-// Carried takes the first byte that a node has sent to another worker, and says whether
-// the clock starts.
+// Carried records the first byte from a worker's node to another worker, and
+// reports whether the clock starts.
 func (c *Clock) Carried(from string) (starts bool) {
 	return c.Rule == ClockTraffic && c.start("the first byte between workers, from "+from)
 }
 
-// Mark takes a mark and says whether the clock starts. A mark in vain has an objection.
+// Mark records a mark and reports whether the clock starts. A mark without
+// effect has an objection.
 func (c *Clock) Mark(from string) (starts bool, objection string) {
 	first := !c.marked
 	c.marked = true
@@ -57,7 +60,7 @@ func (c *Clock) start(by string) bool {
 	return true
 }
 
-// Silent says in words why the clock has not started.
+// Silent explains in words why the clock has not started.
 func (c *Clock) Silent() string {
 	if c.Rule == ClockMark {
 		return "testbed mark start was not called"

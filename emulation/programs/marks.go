@@ -20,11 +20,11 @@ import (
 // MarkStart is the type of the mark that starts the clock of the scenario.
 const MarkStart = "start"
 
-// Mark is what a program says of itself: that it has come so far.
+// Mark is a program's report that it has reached some point.
 type Mark struct {
 	Type string `json:"type"`
-	Node string `json:"node"` // hub: in none
-	// Fields are all others that the program has given.
+	Node string `json:"node"` // hub: in no node
+	// Fields are all other fields of the mark.
 	Fields map[string]any `json:"fields,omitempty"`
 }
 
@@ -34,11 +34,11 @@ const (
 	markPatience = 10 * time.Second
 )
 
-// hub is where a program is that is in no node.
+// hub stands for programs in no node.
 const hub = "the hub"
 
-// markSocket is where marks of a node are heard, or of all nodes that have no socket of
-// their own if node is empty.
+// markSocket is the socket for a node's marks. With an empty node it is the
+// socket for all nodes without a socket of their own.
 func markSocket(node string) string {
 	if node == "" {
 		return filepath.Join(OwnBin, "mark")
@@ -64,9 +64,9 @@ func ParseMark(line []byte, node string) (Mark, error) {
 	return m, nil
 }
 
-// ServeMarks hears the marks of a node, or of all that have no socket of their own if node
-// is empty, until this process ends. take is called by one goroutine after another; the
-// program goes on when it has returned.
+// ServeMarks receives the marks of a node until this process ends. With an
+// empty node it receives those of all nodes without a socket of their own.
+// Calls of take do not overlap. The program goes on after take has returned.
 func ServeMarks(node string, take func(Mark)) error {
 	listener, err := net.Listen("unix", markSocket(node))
 	if err != nil {
@@ -91,14 +91,14 @@ func hear(conn net.Conn, take func(Mark)) {
 	in := bufio.NewReaderSize(conn, LongestMark)
 	line, err := in.ReadSlice('\n')
 	if err != nil || json.Unmarshal(line, &m) != nil || m.Type == "" {
-		return // whoever that was hears nothing
+		return // the sender gets no answer
 	}
 	take(m)
-	_, _ = conn.Write([]byte("\n")) // whoever marked may have gone
+	_, _ = conn.Write([]byte("\n")) // the sender may have gone
 }
 
-// SendMark marks something, in whatever node this process is. It returns when the mark
-// has been heard.
+// SendMark sends a mark from the node of this process. It returns when the mark
+// has been received.
 func SendMark(kind string, fields map[string]any) error {
 	node := os.Getenv(EnvNode)
 	if os.Getenv(EnvNodes) == "" {
@@ -120,7 +120,7 @@ func SendMark(kind string, fields map[string]any) error {
 		conn, err = net.Dial("unix", markSocket(""))
 	}
 	if err != nil {
-		return fmt.Errorf("marking %s: nobody listens here; testbed net hears marks on its own host only: %w", kind, err)
+		return fmt.Errorf("marking %s: nothing listens here; testbed net receives marks on its own host only: %w", kind, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(markPatience))
@@ -128,13 +128,13 @@ func SendMark(kind string, fields map[string]any) error {
 		return fmt.Errorf("marking %s: %w", kind, err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
-		return fmt.Errorf("marking %s: it was not heard: %w", kind, err)
+		return fmt.Errorf("marking %s: it was not received: %w", kind, err)
 	}
 	return nil
 }
 
-// ParseFields reads NAME=VALUE as the fields of a mark. What is JSON is taken as that,
-// anything else as text.
+// ParseFields reads NAME=VALUE as the fields of a mark. Values that are JSON
+// are taken as JSON, all others as text.
 func ParseFields(args []string) (map[string]any, error) {
 	var fields map[string]any
 	for _, arg := range args {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package programs is the network that programs of the user's own run on, whoever
-// starts them: its description (Network), the network itself (Ground) with captures and
-// a verdict, and what programs find in their environment.
+// Package programs is the network for users' own programs, whoever starts them:
+// its description (Network), the network itself (Ground) with captures and a
+// verdict, and the programs' environment.
 package programs
 
 import (
@@ -37,7 +37,7 @@ const (
 	EnvNode  = "TESTBED_NODE"  // the node that a program was started in
 )
 
-// Exit codes for a program that cannot be started, as shells have them.
+// Exit codes for a program that cannot be started, as in shells.
 const (
 	ExitNotExecutable = 126
 	ExitNotFound      = 127
@@ -45,22 +45,22 @@ const (
 
 const (
 	// OwnBin is a directory in the sandbox's private /run with a link to this
-	// binary, so that `testbed in` works however the binary was started.
+	// binary, so that `testbed in` works in whatever way the binary was started.
 	OwnBin = "/run/testbed-bin"
-	// ownExe is this binary: the sandbox's init runs it.
+	// ownExe is this binary, which the sandbox's init runs.
 	ownExe = "/proc/1/exe"
-	// ExecSocket is where the job hears of programs to start on other hosts.
+	// ExecSocket is where the job receives requests for programs on other hosts.
 	ExecSocket = OwnBin + "/exec"
 )
 
-// Network says which network to build, as the user asks for it.
+// Network is the network to build, as the user asks for it.
 type Network struct {
 	Scenario *resolved.Scenario
 	Links    string // the backend, as in package emulation
-	// Hosts asks for a network over several hosts; nil for one on this alone.
+	// Hosts asks for a network over several hosts; nil for this host alone.
 	Hosts *cluster.Request
-	// Pcap names the nodes whose frames are written to NODE.pcap in PcapDir,
-	// each file no longer than PcapLimit bytes.
+	// Pcap names the nodes whose frames are written to NODE.pcap in PcapDir, each
+	// file at most PcapLimit bytes long.
 	Pcap      []string
 	PcapDir   string
 	PcapLimit int64
@@ -87,7 +87,7 @@ func (n *Network) Nodes() (names []string) {
 	return names
 }
 
-// Check reports what cannot be built.
+// Check reports a request that cannot be built.
 func (n *Network) Check() error {
 	nodes := n.Nodes()
 	for _, name := range n.Pcap {
@@ -131,7 +131,8 @@ type Ground struct {
 	began    time.Time // the record
 }
 
-// Build makes the network. onCount hears each count of the router; it may be nil.
+// Build makes the network. It calls onCount with each count of the router;
+// onCount may be nil.
 func Build(s *network.Supervisor, spec *Spec, onCount func(*userlink.Stats)) (*Ground, error) {
 	g := &Ground{S: s, spec: spec, over: make(chan struct{})}
 	var err error
@@ -163,7 +164,7 @@ func (g *Ground) Env() ([]string, error) {
 	if err := LinkBinary(); err != nil {
 		return nil, err
 	}
-	// In this process too, so that the program itself may be testbed.
+	// In this process too, because the program itself may be testbed.
 	if err := os.Setenv("PATH", OwnBin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (g *Ground) Env() ([]string, error) {
 	return env, nil
 }
 
-// LinkBinary makes OwnBin, if it is not there.
+// LinkBinary makes OwnBin, if it does not exist.
 func LinkBinary() error {
 	if err := os.MkdirAll(OwnBin, 0o755); err != nil {
 		return fmt.Errorf("making %s: %w", OwnBin, err)
@@ -189,7 +190,7 @@ func LinkBinary() error {
 	return nil
 }
 
-// Faults are what happens to the links.
+// Faults carries out the faults of the links.
 func (g *Ground) Faults() *network.LinkFaults { return g.faults }
 
 // Captures are the processes of captures in a node.
@@ -202,7 +203,7 @@ func (g *Ground) Captures(node string) (pids []int) {
 	return pids
 }
 
-// Watch begins to look at what the network is worth.
+// Watch begins to measure the network's fidelity.
 func (g *Ground) Watch() {
 	g.watch = monitor.NewWatch(g.Links, g.Links.Kernel.Nodes())
 	g.Hosts.OnSample = g.watch.Remote
@@ -211,9 +212,9 @@ func (g *Ground) Watch() {
 	}
 }
 
-// End takes the network down, when all programs have ended, and returns what it was
-// worth since Watch: nil without one. cut says that paths were cut beside the faults of
-// the spec.
+// End takes the network down, when all programs have ended, and returns its
+// fidelity since Watch: nil without a Watch. cut reports that paths were cut in
+// addition to the spec's faults.
 func (g *Ground) End(cut bool) (*monitor.Record, error) {
 	defer close(g.over)
 	var seen fidelity.Measurements
@@ -237,7 +238,7 @@ func (g *Ground) End(cut bool) (*monitor.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, some := g.spec.Faults.Next(-1); !some && !cut { // a cut loses packets by plan, and netem counts all losses alike
+	if _, some := g.spec.Faults.Next(-1); !some && !cut { // a planned cut loses packets, and netem does not separate them from other losses
 		seen.UnplannedDrops = monitor.NetemExcess(g.spec.Plan, counts)
 	}
 	monitor.EnterRouter(router, &seen)
@@ -252,7 +253,7 @@ func (g *Ground) End(cut bool) (*monitor.Record, error) {
 	return r, nil
 }
 
-// tellStrays tells what programs sent that no link carries.
+// tellStrays reports packets of programs that no link carries.
 func (g *Ground) tellStrays() error {
 	strays, err := g.Links.Kernel.Strays()
 	if err != nil {
@@ -270,9 +271,9 @@ func InNode(env []string, node string) []string {
 	return append(sandbox.MachineEnv(env, node), EnvNode+"="+node)
 }
 
-// Prepare makes a command of a program, for the node whose namespaces this thread is in.
-// It looks the program up in the PATH of the program's environment, which becomes that
-// of this process.
+// Prepare makes a command of a program, for the node whose namespaces this
+// thread is in. It looks up the program in the PATH of the program's
+// environment, which becomes this process's environment.
 func Prepare(p cluster.Program) (*exec.Cmd, error) {
 	for _, v := range p.Env {
 		if path, ok := strings.CutPrefix(v, "PATH="); ok {
@@ -292,7 +293,8 @@ func Prepare(p cluster.Program) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// NotStarted is the exit code of a program that could not be started, and why.
+// NotStarted is the exit code of a program that could not be started, with the
+// reason.
 func NotStarted(err error) (int, error) {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return ExitNotFound, err
@@ -300,7 +302,7 @@ func NotStarted(err error) (int, error) {
 	return ExitNotExecutable, err
 }
 
-// addrVariable is the environment variable that holds the node's address.
+// addrVariable is the environment variable with the node's address.
 func addrVariable(name string) string {
 	return envAddr + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }

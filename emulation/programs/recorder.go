@@ -13,10 +13,12 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// Recorder writes the record of programs, in the user's process. Nil writes none.
+// Recorder writes the record of programs, in the user's process. A nil Recorder
+// writes nothing.
 type Recorder struct{ file *os.File }
 
-// NewRecorder begins the record in a directory that exists; in none if that is empty.
+// NewRecorder begins the record in an existing directory; without a directory
+// it returns nil.
 func NewRecorder(dir string) (*Recorder, error) {
 	if dir == "" {
 		return nil, nil
@@ -51,7 +53,7 @@ func (r *Recorder) Close() error {
 	return r.file.Close()
 }
 
-// Told is what a job tells of programs, as part of its notes.
+// Told is the part of a job's notes about programs.
 type Told struct {
 	Event *record.ProgramEvent `json:"event,omitempty"`
 }
@@ -65,7 +67,8 @@ func (g *Ground) Record(e record.ProgramEvent) error {
 	return g.S.Hand(Told{Event: &e})
 }
 
-// RecordBegin records the first event: what runs where, under the rule of the clock.
+// RecordBegin records the first event: the command of each node, and the rule
+// of the clock.
 func (g *Ground) RecordBegin(commands map[string][]string, rule Rule) error {
 	run := &record.ProgramsRun{
 		Schema: record.Schema, Scenario: g.spec.Name, Links: string(g.Links.Backend), TimeScale: g.spec.Faults.TimeScale, Dilation: g.spec.Faults.Dilation,
@@ -77,8 +80,8 @@ func (g *Ground) RecordBegin(commands map[string][]string, rule Rule) error {
 	return g.Record(record.ProgramEvent{Type: record.ProgramsBegin, Run: run})
 }
 
-// StartClock starts the clock of the scenario, which has that time now: links change on
-// it, and the verdict counts from it on.
+// StartClock starts the clock of the scenario at the scenario time zero. From
+// now on links change by the clock, and the verdict covers the network.
 func (g *Ground) StartClock(by string, zero policy.Time) error {
 	g.Watch()
 	if err := g.Record(record.ProgramEvent{Type: record.ProgramClock, Cause: by}); err != nil {

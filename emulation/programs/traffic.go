@@ -17,11 +17,11 @@ import (
 	"testbed/policy"
 )
 
-// AwaitTraffic returns a function that waits until this thread's network namespace sends
-// the first IP packet to one of the addresses. What it sends to others, and ARP, does
-// not count.
+// AwaitTraffic returns a function that waits until this thread's network
+// namespace sends the first IP packet to one of the addresses. Packets to other
+// addresses, and ARP, do not count.
 func AwaitTraffic(to []netip.Addr) (wait func() error, err error) {
-	// Sockets of the protocol alone do not see what is sent.
+	// Sockets of a single protocol do not see sent packets.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(bigEndian(unix.ETH_P_ALL)))
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
@@ -56,8 +56,8 @@ func AwaitTraffic(to []netip.Addr) (wait func() error, err error) {
 	}, nil
 }
 
-// AwaitTraffic has the job's goroutine call carried with each worker on this host that
-// sends a first packet to another.
+// AwaitTraffic makes the job's goroutine call carried for each worker on this
+// host that sends a first packet to another worker.
 func (g *Ground) AwaitTraffic(carried func(from string) error) error {
 	addrs := map[string]netip.Addr{}
 	for _, n := range g.spec.Plan.Nodes {
@@ -97,12 +97,12 @@ func (g *Ground) AwaitTraffic(carried func(from string) error) error {
 // ipv4Header is the length of a header without options, RFC 791.
 const ipv4Header = 20
 
-// sentTo says whether an IPv4 packet is for one of the addresses.
+// sentTo reports whether an IPv4 packet is for one of the addresses.
 func sentTo(packet []byte, to []netip.Addr) bool {
 	return len(packet) >= ipv4Header && packet[0]>>4 == 4 && slices.Contains(to, netip.AddrFrom4([4]byte(packet[16:20])))
 }
 
-// bigEndian is a number of a protocol as the kernel takes it.
+// bigEndian converts a protocol's number to the kernel's format.
 func bigEndian(protocol uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))
 }

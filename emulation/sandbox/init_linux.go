@@ -73,7 +73,7 @@ func openLifeline() (*Inside, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(lifelineFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("sandbox init: descriptor %d is no lifeline", lifelineFD)
+		return nil, fmt.Errorf("sandbox init: descriptor %d is not a lifeline", lifelineFD)
 	}
 	unix.CloseOnExec(lifelineFD)
 	if err := unix.SetNonblock(lifelineFD, true); err != nil {
@@ -203,7 +203,7 @@ func (in *Inside) BindNetNS(name string, fd int) error {
 	}
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
-		return fmt.Errorf("bind network namespace %s: descriptor %d is no network namespace", name, fd)
+		return fmt.Errorf("bind network namespace %s: descriptor %d is not a network namespace", name, fd)
 	}
 	target := filepath.Join(NetNSDir, name)
 	if err := touch(target); err != nil {

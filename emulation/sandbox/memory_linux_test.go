@@ -15,7 +15,7 @@ func TestWhoeverIsKilledForMemoryIsNamed(t *testing.T) {
 		t.Errorf("%d kills of a kernel that does not say", got)
 	}
 	killed := unix.WaitStatus(unix.SIGKILL)
-	if s := newStatus(killed, true).String(); !strings.HasPrefix(s, "signal: killed: the kernel ran out of memory") {
+	if s := newStatus(killed, true).String(); !strings.HasPrefix(s, "signal: killed: the kernel killed processes") {
 		t.Error(s)
 	}
 	for _, s := range []Status{newStatus(killed, false), newStatus(unix.WaitStatus(unix.SIGTERM), true), newStatus(0, true)} {

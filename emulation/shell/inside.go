@@ -45,7 +45,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	return s.Hand(note)
 }
 
-// workerInjects counts the injects that happen to a worker.
+// workerInjects counts the injects into workers.
 func workerInjects(s *faults.Schedule) int {
 	n := 0
 	for _, in := range s.Injects {
@@ -56,8 +56,8 @@ func workerInjects(s *faults.Schedule) int {
 	return n
 }
 
-// runProgram starts the program and waits for it. It returns an error where
-// the network fails, and otherwise the program's exit code.
+// runProgram starts the program and waits for it. It returns an error if the
+// network fails, and otherwise the program's exit code.
 func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n programNote, err error) {
 	s := g.S
 	env, err := g.Env()
@@ -127,8 +127,8 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	return programNote{Exit: &exit}, g.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &exit})
 }
 
-// hear takes the marks of programs at the hub and in nodes, and the first byte between
-// workers, if the clock waits for them.
+// hear receives the marks of programs at the hub and in nodes and, if the clock
+// waits for it, the first byte between workers.
 func hear(g *programs.Ground, clock *programs.Clock) error {
 	started := func(starts bool) error {
 		if starts {

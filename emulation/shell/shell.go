@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package shell runs a program of the user's on the emulated network of a
-// scenario (Run), and others in its nodes (Enter).
+// Package shell runs a user's program on the emulated network of a scenario
+// (Run), and others in its nodes (Enter).
 package shell
 
 import (
@@ -38,13 +38,13 @@ type Options struct {
 	Command []string
 	// At names the node to run it in, which must be on this host; empty: the hub.
 	At string
-	// Clock is the rule that starts the clock of the scenario's injects. ClockTraffic sees
-	// the workers of this host only.
+	// Clock is the rule that starts the clock of the scenario's injects.
+	// ClockTraffic only sees the workers of this host.
 	Clock programs.Rule
 	// Dir is an existing directory for the record; empty: none is kept.
 	Dir string
-	// Verdict is told what the network was worth while the program ran, unless
-	// it could not be started; it may be nil.
+	// Verdict is called with the network's fidelity while the program ran, unless
+	// it could not be started. It may be nil.
 	Verdict func(monitor.Record)
 	// Progress is called with progress in words; it may be nil.
 	Progress func(string)
@@ -56,7 +56,7 @@ type programSpec struct {
 	Clock   programs.Rule
 	Command []string
 	At      string
-	// Terminal says that standard input is a terminal, for Command to control.
+	// Terminal reports that standard input is a terminal, for Command to control.
 	Terminal bool
 }
 
@@ -210,8 +210,8 @@ func Enter(name string, command []string) (int, error) {
 	return programs.NotStarted(&fs.PathError{Op: "exec", Path: path, Err: unix.Exec(path, command, programs.InNode(os.Environ(), name))})
 }
 
-// RunExec is the process that stands, in a node on another host, for a program that
-// Enter was called for.
+// RunExec is the process in a node on another host that represents a program of
+// Enter.
 func RunExec(self *network.Self) error {
 	return cluster.RunExec(self, programs.Prepare, programs.NotStarted)
 }

@@ -59,7 +59,7 @@ func Read(dir string) (*Results, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(raw.Cells) == 0 {
-		return nil, fmt.Errorf("%s: it names no cells, so it is no summary of a sweep", name)
+		return nil, fmt.Errorf("%s: it has no cells, so it is not the summary of a sweep", name)
 	}
 	cells := map[string]int{} // by their settings, as both files write them
 	for i, c := range raw.Cells {
@@ -88,7 +88,7 @@ func Read(dir string) (*Results, error) {
 func (r *Results) readTable(name string, in io.Reader, cells map[string]int) error {
 	check := func(h header) error {
 		if h.Sweep != Schema || h.Scenario != r.Scenario {
-			return fmt.Errorf("is no table of version %d of a sweep of %s", Schema, r.Scenario)
+			return fmt.Errorf("is not a table of version %d of a sweep of %s", Schema, r.Scenario)
 		}
 		return nil
 	}

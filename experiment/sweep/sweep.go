@@ -57,7 +57,7 @@ func ParseAxis(text string) (Axis, error) {
 // newSetting makes a setting of a field that a sweep may vary.
 func newSetting(field, value string) (scenarios.Setting, error) {
 	if field == "seed" {
-		return scenarios.Setting{}, invalid(field, "is no field to vary; seeds are given apart, so that repeats can be told from points")
+		return scenarios.Setting{}, invalid(field, "is not a field to vary; give seeds with --seeds, which separates repeats from points")
 	}
 	return scenarios.NewSetting(field, value)
 }
@@ -142,18 +142,18 @@ func parseAssignment(line []byte) (Assignment, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New(`is no JSON object; write for example {"inner_steps": 4}`)
+		return nil, errors.New(`is not a JSON object; write for example {"inner_steps": 4}`)
 	}
 	var a Assignment
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
-			return nil, fmt.Errorf("is no JSON object: %w", err)
+			return nil, fmt.Errorf("is not a JSON object: %w", err)
 		}
 		field := key.(string) // of an object
 		value, err := dec.Token()
 		if err != nil {
-			return nil, fmt.Errorf("%s: is no JSON: %w", field, err)
+			return nil, fmt.Errorf("%s: is not JSON: %w", field, err)
 		}
 		var text string
 		switch v := value.(type) {
@@ -174,7 +174,7 @@ func parseAssignment(line []byte) (Assignment, error) {
 		a = append(a, s)
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, errors.New("is no JSON object: it does not end")
+		return nil, errors.New("is not a JSON object: it does not end")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("has something behind the object; write one object a line")
@@ -233,7 +233,7 @@ func ParseSeeds(text string) ([]uint64, error) {
 	b, err2 := strconv.ParseUint(last, 10, 64)
 	switch {
 	case err != nil || err2 != nil || b < a:
-		return nil, invalid("seeds", fmt.Sprintf("%q is no range of whole numbers; write for example 1..10", text))
+		return nil, invalid("seeds", fmt.Sprintf("%q is not a range of whole numbers; write for example 1..10", text))
 	case b-a >= maxPoints:
 		return nil, invalid("seeds", fmt.Sprintf("%q are more than %d seeds", text, maxPoints))
 	}
@@ -284,7 +284,7 @@ func (p *Plan) Check() error {
 			return err
 		}
 		if p.Train && !s.Train.Real() {
-			return invalid("train.task", fmt.Sprintf("names nothing that is learnt in earnest; set it, for example --set train.task=%s", task.CharLM))
+			return invalid("train.task", fmt.Sprintf("has no loss; choose a task that trains a model, for example --set train.task=%s", task.CharLM))
 		}
 		for _, name := range p.Policies {
 			if !program.Is(name) {

@@ -145,22 +145,22 @@ func TestBadAxesAndSeeds(t *testing.T) {
 	seeds := func(text string) error { _, err := sweep.ParseSeeds(text); return err }
 	list := func(text string) error { _, err := sweep.ParseList("list", []byte(text)); return err }
 	for want, err := range map[string]error{
-		"inner_steps: has no values; write for example policy.straggler.k=1,2,3":                    axis("inner_steps"),
-		"inner_steps: takes the value 3 twice; keep one":                                            axis("inner_steps=3,4,3"),
-		"seed: is no field to vary; seeds are given apart, so that repeats can be told from points": axis("seed=1,2"),
-		"inner_steps: is given twice; keep one":                                                     axis("inner_steps=1", "inner_steps=2"),
-		"inner_stepz: is no field; did you mean inner_steps?":                                       axis("inner_stepz=1"),
-		`seeds: "2..1" is no range of whole numbers; write for example 1..10`:                       seeds("2..1"),
-		`seeds: "x" is no range of whole numbers; write for example 1..10`:                          seeds("x"),
-		`seeds: "0..18446744073709551615" are more than 1000000 seeds`:                              seeds("0..18446744073709551615"),
-		"list: holds no assignment; write one JSON object a line":                                   list("\n\n"),
-		`list:2: is no JSON object; write for example {"inner_steps": 4}`:                           list("{}\n[]"),
-		"list:1: inner_steps: given twice; keep one":                                                list(`{"inner_steps":1,"inner_steps":2}`),
-		"list:1: inner_steps: must be a single number or text":                                      list(`{"inner_steps":[1]}`),
-		"list:1: has something behind the object; write one object a line":                          list(`{"inner_steps":1}{}`),
-		"list:1: is no JSON object: it does not end":                                                list(`{"inner_steps":1`),
-		"list:3: inner_stepz: is no field; did you mean inner_steps?":                               list("{}\n\n" + `{"inner_stepz":1}`),
-		`list:1: inner_steps: "1.5" is not a whole number; write it in digits alone`:                list(`{"inner_steps":1.5}`),
+		"inner_steps: has no values; write for example policy.straggler.k=1,2,3":                     axis("inner_steps"),
+		"inner_steps: takes the value 3 twice; keep one":                                             axis("inner_steps=3,4,3"),
+		"seed: is not a field to vary; give seeds with --seeds, which separates repeats from points": axis("seed=1,2"),
+		"inner_steps: is given twice; keep one":                                                      axis("inner_steps=1", "inner_steps=2"),
+		"inner_stepz: is not a field; did you mean inner_steps?":                                     axis("inner_stepz=1"),
+		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:                     seeds("2..1"),
+		`seeds: "x" is not a range of whole numbers; write for example 1..10`:                        seeds("x"),
+		`seeds: "0..18446744073709551615" are more than 1000000 seeds`:                               seeds("0..18446744073709551615"),
+		"list: holds no assignment; write one JSON object a line":                                    list("\n\n"),
+		`list:2: is not a JSON object; write for example {"inner_steps": 4}`:                         list("{}\n[]"),
+		"list:1: inner_steps: given twice; keep one":                                                 list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps: must be a single number or text":                                       list(`{"inner_steps":[1]}`),
+		"list:1: has something behind the object; write one object a line":                           list(`{"inner_steps":1}{}`),
+		"list:1: is not a JSON object: it does not end":                                              list(`{"inner_steps":1`),
+		"list:3: inner_stepz: is not a field; did you mean inner_steps?":                             list("{}\n\n" + `{"inner_stepz":1}`),
+		`list:1: inner_steps: "1.5" is not a whole number; write it in digits alone`:                 list(`{"inner_steps":1.5}`),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("error\n  %v\nwant\n  %s", err, want)
@@ -518,10 +518,10 @@ func TestReadRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ name, summary, table, want string }{
 		{"interrupted at once", "", head, "it has no summary.json"},
-		{"a run's summary", `{"scenario":"s"}`, head, "it names no cells"},
+		{"a run's summary", `{"scenario":"s"}`, head, "it has no cells"},
 		{"an unknown field", strings.Replace(summary, "inner_steps", "inner_stepz", 1), head, "cell 0"},
-		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is no table of version 1 of a sweep of s"},
-		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is no table of version 1"},
+		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is not a table of version 1 of a sweep of s"},
+		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is not a table of version 1"},
 		{"a broken row", summary, head + "{}}\n", "line 2"},
 		{"no header at all", summary, row("a", `{"inner_steps":1}`), "there is no columns.json"},
 		{"good", summary, head + row("a", `{"inner_steps":1}`) + row("b", `{"inner_steps":2}`) + row("cut", `{"inner_steps":1}`)[:40], ""},

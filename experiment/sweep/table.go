@@ -105,10 +105,10 @@ func readHeader(table string) (h header, err error) {
 	name := filepath.Join(filepath.Dir(table), HeaderFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return h, fmt.Errorf("is no table of a sweep: there is no %s beside it; choose another directory", HeaderFile)
+		return h, fmt.Errorf("is not a table of a sweep: there is no %s in its folder; choose another directory", HeaderFile)
 	}
 	if err != nil {
-		return h, fmt.Errorf("reading what the columns mean: %w", err)
+		return h, fmt.Errorf("reading the meanings of the columns: %w", err)
 	}
 	if err := json.Unmarshal(text, &h); err != nil || h.Sweep == 0 {
 		return h, fmt.Errorf("is not the table of a sweep: %s is not the header of one; choose another directory", name)

@@ -44,7 +44,7 @@ import (
 func main() {
 	length := flag.Duration("for", 10*time.Minute, "how long to try fresh seeds")
 	pattern := flag.String("run", "./...", "the packages to look at")
-	suite := flag.Int("suite", 0, "run all tests of the packages so many times, in place of random ones with fresh seeds")
+	suite := flag.Int("suite", 0, "run all tests of the packages this many times, instead of random ones with fresh seeds")
 	name := flag.String("log", filepath.Join("runs", "explore.log"), "file to which a line for each run is added")
 	play := flag.Bool("play", false, "play real runs in trouble, in place of tests")
 	seed := flag.Uint64("seed", 0, "with -play, of the runs and their troubles; 0: a fresh one")

@@ -320,7 +320,7 @@ func (p *player) judge(r *playedRun) {
 		cmd.Env = os.Environ()
 		out, err := cmd.CombinedOutput()
 		_, lacks := os.Stat(filepath.Join(r.dir, "summary.json"))
-		if r.code != 0 && lacks != nil && strings.Contains(string(out), "has not come to its end") {
+		if r.code != 0 && lacks != nil && strings.Contains(string(out), "has not ended") {
 			err = nil // it was killed, or there was no room for a summary, and it reports that
 		}
 		if err != nil {

@@ -27,7 +27,7 @@ import (
 	"unicode"
 )
 
-var update = flag.Bool("update", false, "write what transcripts see anew; review the difference")
+var update = flag.Bool("update", false, "write the transcripts' outputs again; review the difference")
 
 const indent = "  "
 
@@ -53,7 +53,7 @@ func play(t *testing.T, name string, do func(line string) ([]string, error)) {
 	}
 	about, rest, found := strings.Cut(string(text), "\n\n")
 	if !found || strings.TrimSpace(about) == "" {
-		t.Fatalf("%s does not begin with a paragraph that says what it is about", name)
+		t.Fatalf("%s does not begin with a paragraph that describes it", name)
 	}
 	lines := strings.Split(strings.TrimSuffix(rest, "\n"), "\n")
 	first := strings.Count(about, "\n") + 3 // number of the first of them
@@ -64,7 +64,7 @@ func play(t *testing.T, name string, do func(line string) ([]string, error)) {
 		played = append(played, line)
 		switch {
 		case strings.HasPrefix(line, indent):
-			t.Fatalf("%s:%d: there is no line that this could be seen after", name, first+k)
+			t.Fatalf("%s:%d: there is no input line before this output", name, first+k)
 		case line == "" || line[0] == '#':
 			continue
 		}

@@ -76,7 +76,7 @@ func (u Unit) Plain(text string, whole bool) (number string, err error) {
 	for rest != "" {
 		m := part.FindStringSubmatch(rest)
 		if m == nil {
-			return "", fmt.Errorf("%q is no %s; write for example %s", text, kind, examples)
+			return "", fmt.Errorf("%q is not a %s; write for example %s", text, kind, examples)
 		}
 		scale, known := all[m[2]]
 		if !known {
@@ -84,7 +84,7 @@ func (u Unit) Plain(text string, whole bool) (number string, err error) {
 		}
 		value, ok := new(big.Rat).SetString(strings.TrimSuffix(m[1], "."))
 		if !ok {
-			return "", fmt.Errorf("%q is no %s; write for example %s", text, kind, examples)
+			return "", fmt.Errorf("%q is not a %s; write for example %s", text, kind, examples)
 		}
 		sum.Add(sum, value.Mul(value, new(big.Rat).SetInt64(scale)))
 		rest = rest[len(m[0]):]
@@ -143,5 +143,5 @@ func unknown(text, number, unit, kind, examples string, u Unit) error {
 			return fmt.Errorf("%q can be read in two ways; write %s%s for powers of 1000, or %s%siB for powers of 1024", text, number, decimal, number, capital)
 		}
 	}
-	return fmt.Errorf("%q has the unit %s, which is none of a %s; write for example %s", text, unit, kind, examples)
+	return fmt.Errorf("%q has the unit %s, which is not a unit of a %s; write for example %s", text, unit, kind, examples)
 }

@@ -66,12 +66,12 @@ func TestErrorsBeforeARun(t *testing.T) {
 		"no value":              {fine + ":k", `"k" has no value in "program:.*; write program:PATH:parameter=value, and a : in the path as %3A`},
 		"twice":                 {fine + ":k=1:k=2", `k is given twice in`},
 		"not there":             {"program:./nothing.py", `the policy's program ./nothing.py is not there: there is no /.*/nothing.py; name an executable file, from the current directory`},
-		"a folder":              {"program:.", `is no file; name an executable file`},
+		"a folder":              {"program:.", `is not a file; name an executable file`},
 		"not executable":        {"program:" + file(t, "#!/bin/sh\n", 0o644), `is not executable; call chmod \+x`},
 		"no interpreter":        {"program:" + file(t, "#!/no/such/thing\n", 0o755), `cannot be started: .*no such file`},
 		"ends at once":          {"program:" + file(t, "#!/bin/sh\n", 0o755), `ended by itself when it was asked hello`},
 		"dies at once":          {"program:" + file(t, "#!/bin/sh\necho one >&2\necho a reason >&2\nexit 3\n", 0o755), `died when it was asked hello: exit status 3; its last words: "a reason"$`},
-		"garbage":               {"program:" + file(t, "#!/bin/sh\necho hello\ncat >/dev/null\n", 0o755), `answered hello with "hello": .*; let it keep to the protocol of docs/policies.md`},
+		"garbage":               {"program:" + file(t, "#!/bin/sh\necho hello\ncat >/dev/null\n", 0o755), `answered hello with "hello": .*; make it follow the protocol of docs/policies.md`},
 		"another version":       {hello("version=2"), `speaks version 2 of the protocol, and this testbed speaks 1`},
 		"no version":            {hello("version=None"), `speaks version 0 of the protocol`},
 		"another kind":          {hello(`answers=["enough", "when"]`), `says that it answers "when"; the kinds of questions are deadline, enough, late, closed, finishes_steps`},
@@ -116,7 +116,7 @@ func TestErrorsInARun(t *testing.T) {
 		return script(t, `if kind == "`+kind+`" and q["round"]["number"] == 2: `+then)
 	}
 	for name, c := range map[string]struct{ spec, want string }{
-		"exits":              {second("closed", `sys.exit(0)`), `\(odd\) ended by itself when it was asked closed; let it go on until its standard input ends`},
+		"exits":              {second("closed", `sys.exit(0)`), `\(odd\) ended by itself when it was asked closed; keep it running until its standard input ends`},
 		"raises":             {second("closed", `raise ValueError("no such round")`), `\(odd\) died when it was asked closed: exit status 1; its last words: "ValueError: no such round"$`},
 		"closes its output":  {second("enough", `sys.stdout.close(); __import__("os").close(1); time.sleep(60)`), `\(odd\) closed its standard output when it was asked enough`},
 		"cannot answer":      {second("enough", `a["error"] = "there are too few"`), `\(odd\) cannot answer enough: there are too few$`},
@@ -129,12 +129,12 @@ func TestErrorsInARun(t *testing.T) {
 		"a text":             {second("enough", `a["enough"] = "yes"`), `answered enough with .*cannot unmarshal string`},
 		"a long line":        {second("closed", `a["error"] = "x" * 70000`), `answered closed with a line longer than 65536 bytes: "{`},
 		"no number":          {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"], "numbers": {"a": float("nan")}}`), `answered deadline with .*NaN.*: invalid character`},
-		"a past deadline":    {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"] - 1}`), `answered with a deadline at 3109 µs in round 2, when it was 3110 µs; let it answer with a time that is not over`},
+		"a past deadline":    {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"] - 1}`), `answered with a deadline at 3109 µs in round 2, when it was 3110 µs; make it answer with a time in the future`},
 		"a far deadline":     {second("deadline", `a["deadline"] = {"at_us": 10**16}`), `more than 1000000000000000 µs ahead`},
 		"half a deadline":    {second("deadline", `a["deadline"] = {}`), `a deadline without at_us`},
 		"half a microsecond": {second("deadline", `a["deadline"] = {"at_us": 5000.5}`), `answered deadline with .*cannot unmarshal number 5000.5`},
 		"hangs": {script(t, `if kind == "hello": a["time_limit_s"] = 0.3`, `if kind == "closed" and q["round"]["number"] == 2: time.sleep(60)`),
-			`has not answered closed for 300ms; it hangs, or needs more time: let it answer hello with a time_limit_s`},
+			`has not answered closed for 300ms; it hangs, or needs more time: give a time_limit_s in its answer to hello`},
 		"lives on in a child": {second("closed", `__import__("subprocess").Popen(["sleep", "60"]); sys.exit("gone")`), `died when it was asked closed: exit status 1|closed its standard output`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestHelloThatChanges(t *testing.T) {
 	for i, m := range machines {
 		errs[i] = m.Close()
 	}
-	if errs[0] != nil || finished[0] || !finished[1] || errs[1] == nil || !strings.Contains(errs[1].Error(), "says something else of itself in hello than before") {
+	if errs[0] != nil || finished[0] || !finished[1] || errs[1] == nil || !strings.Contains(errs[1].Error(), "answers hello differently than before") {
 		t.Errorf("finished %v, %v", finished, errs)
 	}
 }

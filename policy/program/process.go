@@ -100,9 +100,9 @@ func (q *process) startable() error {
 		return err
 	case info.Mode()&fs.ModeSocket != 0:
 	case !info.Mode().IsRegular():
-		return errors.New("is no file; name an executable file")
+		return errors.New("is not a file; name an executable file")
 	case info.Mode()&0o111 == 0 && runtime.GOOS != "windows":
-		return errors.New("is not executable; call chmod +x, and let a script begin with a line such as #!/usr/bin/env python3")
+		return errors.New("is not executable; call chmod +x, and begin a script with a line such as #!/usr/bin/env python3")
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (q *process) exchange(a answer, limit time.Duration) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return q.problem(fmt.Errorf("has not answered %s for %v", q.asked, limit), "it hangs, or needs more time: let it answer hello with a time_limit_s")
+		return q.problem(fmt.Errorf("has not answered %s for %v", q.asked, limit), "it hangs, or needs more time: give a time_limit_s in its answer to hello")
 	case errors.Is(err, bufio.ErrBufferFull):
 		return q.problem(fmt.Errorf("answered %s with a line longer than %d bytes: %s", q.asked, maxLine, excerpt(line)), keep)
 	default:
@@ -218,11 +218,11 @@ func (q *process) death() error {
 	select {
 	case <-q.ended:
 		if q.status == nil {
-			return fmt.Errorf("ended by itself when it was asked %s; let it go on until its standard input ends", q.asked)
+			return fmt.Errorf("ended by itself when it was asked %s; keep it running until its standard input ends", q.asked)
 		}
 		return fmt.Errorf("died when it was asked %s: %w", q.asked, q.status)
 	case <-time.After(statusPatience):
-		return fmt.Errorf("closed its standard output when it was asked %s; let it go on until its standard input ends", q.asked)
+		return fmt.Errorf("closed its standard output when it was asked %s; keep it running until its standard input ends", q.asked)
 	}
 }
 

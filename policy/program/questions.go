@@ -89,9 +89,9 @@ func (q *process) deadline(r *policy.Round) (*policy.Deadline, error) {
 	case at == nil:
 		return nil, q.problem(errors.New("answered with a deadline without at_us"), keep)
 	case *at < r.Now:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, when it was %d µs", *at, r.Number, r.Now), "let it answer with a time that is not over")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, when it was %d µs", *at, r.Number, r.Now), "make it answer with a time in the future")
 	case *at > r.Now+furthest:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, more than %d µs ahead", *at, r.Number, furthest), "let it answer with none where there is to be none")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, more than %d µs ahead", *at, r.Number, furthest), "make it answer none if there is to be no deadline")
 	}
 	return &policy.Deadline{At: *a.Deadline.At, Numbers: a.Deadline.Numbers}, nil
 }
@@ -296,7 +296,7 @@ func appendMember(out []byte, w policy.Member) []byte {
 }
 
 // keep is the fix for a program that does not keep to the protocol.
-const keep = "let it keep to the protocol of docs/policies.md, and write nothing but answers to its standard output"
+const keep = "make it follow the protocol of docs/policies.md, and write only answers to its standard output"
 
 // read reads an answer to the last question.
 func (q *process) read(line []byte, a answer) error {

@@ -13,7 +13,7 @@ import (
 	"testbed/scenarios"
 )
 
-var update = flag.Bool("update", false, "write the transcript anew; review the difference")
+var update = flag.Bool("update", false, "write the transcript again; review the difference")
 
 const transcript = "testdata/transcript.txt"
 

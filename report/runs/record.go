@@ -152,10 +152,10 @@ func runDirs(dir string) ([]string, error) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, record.EventsFile)); len(runs) == 0 && err == nil {
-		return nil, fmt.Errorf("%s: the run has not come to its end, so there is no %s; wait for it or, if it was killed, go on with testbed run --resume %[1]s", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s: the run has not ended, so there is no %s; wait for it or, if it was killed, resume it with testbed run --resume %[1]s", dir, record.SummaryFile)
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("%s: it holds no %s, and no runs of a comparison; name a directory that run or compare has made", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s: it has no %s, and no runs of a comparison; name a directory that run or compare has made", dir, record.SummaryFile)
 	}
 	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(cmp.Compare(repeat(a), repeat(b)), cmp.Compare(a, b)) })
 	return runs, nil

@@ -395,7 +395,7 @@ func markText(e record.Event) string {
 		return fmt.Sprintf("%s is preempted in %s", e.Node, words.Micros(e.Duration))
 	case record.CoordinatorCrash:
 		if e.Cause != "" {
-			return "the coordinator dies of itself (" + e.Cause + ")"
+			return "the coordinator dies unexpectedly (" + e.Cause + ")"
 		}
 		return "the coordinator crashes"
 	case record.CoordinatorBack:

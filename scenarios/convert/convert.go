@@ -130,7 +130,7 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 		return refuse(fmt.Sprintf("workers[%d].lighthouse", i), "churn has no lighthouses; remove it")
 	}
 	if s.Work != nil {
-		return refuse("work", "churn's steps vary by inner_step_jitter alone; remove the section, and write what it makes of inner_step_mean and inner_step_jitter to the workers")
+		return refuse("work", "churn's steps vary by inner_step_jitter alone; remove the section, and write the resulting inner_step_mean and inner_step_jitter to the workers")
 	}
 	text, err = json.MarshalIndent(ofChurn{
 		s.Seed, s.Workers, s.Injects, s.InnerSteps, s.TargetOuterSteps, s.Horizon, s.HeartbeatPeriod, s.HeartbeatMissThreshold,

@@ -95,7 +95,7 @@ func lastEntry(data []byte) (line []byte, last *entry, err error) {
 		length := bytes.IndexByte(data, '\n') + 1
 		if length == 0 {
 			if begin := min(len(data), len(entryBegins)); string(data[:begin]) != entryBegins[:begin] {
-				return nil, nil, fmt.Errorf("line %d is none of a lighthouse's; name another file", n)
+				return nil, nil, fmt.Errorf("line %d is not a lighthouse's; name another file", n)
 			}
 			break
 		}

@@ -189,7 +189,7 @@ func (p *process) send(m wire.Message) error {
 		}
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return p.hangs("does not read what it is told")
+		return p.hangs("does not read its messages")
 	}
 	return p.gone()
 }
@@ -206,7 +206,7 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	}
 	layout, err := wire.NewLayout(join)
 	if err != nil {
-		return join, p.problem(fmt.Errorf("joined with %w", err), "let it ask for what it needs")
+		return join, p.problem(fmt.Errorf("joined with %w", err), "make it ask for what it needs")
 	}
 	if p.layout != nil { // from the run before
 		if *layout != *p.layout {
@@ -217,7 +217,7 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	}
 	p.layout = layout
 	if err := p.share(); err != nil {
-		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "let it leave the descriptor of the memory alone until it has joined")
+		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "it must not use the descriptor of the memory before it has joined")
 	}
 	p.size = join.Parameters
 	return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})
@@ -342,7 +342,7 @@ func (p *process) await(ctx context.Context, what string, is func(wire.Message) 
 			case is(m):
 				return m, nil
 			case p.owed == 0: // this should be the answer
-				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "let it keep to the protocol of docs/trainer.md")
+				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "make it follow the protocol of docs/trainer.md")
 			}
 		case <-ended: // its children may still hold the socket
 			ended = nil
@@ -372,16 +372,16 @@ func (p *process) gone() error {
 	for range p.said { // no longer of use
 	}
 	if !errors.Is(p.silent, io.EOF) {
-		return p.problem(p.silent, "let it keep to the protocol of docs/trainer.md, and leave the socket to that")
+		return p.problem(p.silent, "make it follow the protocol of docs/trainer.md, and use the socket for nothing else")
 	}
 	select {
 	case <-p.ended:
 		if p.status == nil {
-			return p.problem(errors.New("ended by itself before the run did"), "let it go on until it hears of the end")
+			return p.problem(errors.New("ended by itself before the run did"), "keep it running until it receives the end of the run")
 		}
-		return p.problem(fmt.Errorf("crashed: %w", p.status), "mend what it says there")
+		return p.problem(fmt.Errorf("crashed: %w", p.status), "fix the error in its output")
 	case <-time.After(statusPatience):
-		return p.problem(errors.New("closed its socket"), "let it go on until it hears of the end")
+		return p.problem(errors.New("closed its socket"), "keep it running until it receives the end of the run")
 	}
 }
 

@@ -214,7 +214,7 @@ func (t *trainer) Begin(ctx context.Context, round int, outer []float32) error {
 	if from := t.from(); t.astray || round == t.keptRound {
 		m.Restored, m.State = true, len(from)
 		if room := t.p.stateIn(); len(from) > len(room) {
-			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes; the one it left before has %d", len(room), len(from)), "let it ask for as much every time")
+			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes; the one it left before has %d", len(room), len(from)), "make it ask for the same every time")
 		}
 		copy(t.p.stateIn(), from)
 	}
@@ -263,7 +263,7 @@ func (t *trainer) Finish(local []float32) error {
 	}
 	out := t.p.stateOut()
 	if m.State > len(out) {
-		return t.p.problem(fmt.Errorf("left a state of %d bytes after round %d, where there is room for %d", m.State, t.round, len(out)), "let it ask for as much when it joins")
+		return t.p.problem(fmt.Errorf("left a state of %d bytes after round %d, where there is room for %d", m.State, t.round, len(out)), "make it ask for the same when it joins")
 	}
 	t.now = nil
 	if m.State > 0 {

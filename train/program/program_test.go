@@ -167,7 +167,7 @@ func TestValidatorBeginsWithTheRun(t *testing.T) {
 func TestFailures(t *testing.T) {
 	for how, want := range map[string]string{
 		"crash at start":                               "(init) crashed: exit status 7",
-		"crash at step 1":                              `(w1) crashed: exit status 7; its last words: "now I crash"; mend`,
+		"crash at step 1":                              `(w1) crashed: exit status 7; its last words: "now I crash"; fix the error`,
 		"are killed at step 2":                         "(w1) crashed: signal: killed",
 		"end at step 1":                                "(w1) ended by itself before the run did",
 		"hang up at step 1":                            "(w1) ",
@@ -175,7 +175,7 @@ func TestFailures(t *testing.T) {
 		"fall silent at end 2":                         "asked for its parameters after round 2, for 5s",
 		"fall silent at validation":                    "(validation) has not answered, asked for a validation loss",
 		"flood at step 1":                              "sent a message of type done, attempt 0 and step 0 instead of inner step 1 of round 1",
-		"say hello at step 1":                          "sent a message of 5 bytes that makes no sense: it is no JSON object",
+		"say hello at step 1":                          "sent a message of 5 bytes that makes no sense: it is not a JSON object",
 		`say {"type":"init"} at step 1`:                "sent a message of type init, attempt 0 and step 0 instead of inner step 1 of round 1",
 		`say {"type":"step","step":1} at step 1`:       "which programs do not send",
 		`say {"type":"done","loss":1,"x":1} at step 1`: "unknown field",

@@ -155,7 +155,7 @@ func (t *Training) Close() error {
 // losses to inner steps, and Validated events for outer states.
 func (t *Training) Add(e *record.Event) (more []record.Event, err error) {
 	if e.Lineage > 0 || e.Type == record.Diverged {
-		return nil, errors.New("computing what is learnt: two lineages of outer states went on at once, and the training of only one can be computed")
+		return nil, errors.New("computing the training: two lineages of outer states went on at once, and the training of only one can be computed")
 	}
 	id, _ := e.Worker()
 	p := t.replicas[id]
@@ -179,7 +179,7 @@ func (t *Training) Add(e *record.Event) (more []record.Event, err error) {
 		err = t.resume(e)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("computing what is learnt after outer step %d: %w", t.steps, err)
+		return nil, fmt.Errorf("computing the training after outer step %d: %w", t.steps, err)
 	}
 	t.run.Add(e)
 	return more, nil
@@ -605,7 +605,7 @@ const keptCheckpoints = 3
 func (t *Training) resume(e *record.Event) error {
 	k := slices.IndexFunc(t.saved, func(c checkpoint) bool { return c.steps == e.Round })
 	if k < 0 {
-		return fmt.Errorf("the run goes on from outer step %d, which is no checkpoint of this scenario", e.Round)
+		return fmt.Errorf("the run goes on from outer step %d, which is not a checkpoint of this scenario", e.Round)
 	}
 	c := t.saved[k]
 	t.saved, t.steps = t.saved[:k+1], c.steps

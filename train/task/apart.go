@@ -52,7 +52,7 @@ func (s *Spec) ValidateApart(workers []policy.ID, groups []string, run Size) err
 	case s.Regions != nil:
 		return bad("is %d, and regions have outer states of their own; remove one of the two", n)
 	case s.Real():
-		return bad("is %d, but what is trained for its loss cannot be dealt to ranks; remove it, or choose the task %s", n, Quadratic)
+		return bad("is %d, but a model that is trained cannot be divided among ranks; remove it, or choose the task %s", n, Quadratic)
 	case run.Parameters%n != 0:
 		return bad("is %d, but real.parameters is %d; let that be a multiple, since each rank has its part", n, run.Parameters)
 	case run.Uploads > 0:

@@ -181,7 +181,7 @@ func (s *Spec) NewTask(seed uint64, ids []policy.ID, parameters int) (train.Task
 // with the path of the field in the section.
 func (s *Spec) Validate() error {
 	if s.Task != "" && !slices.Contains(Tasks, s.Task) {
-		return errs.Fieldf("task", "%q is no task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
+		return errs.Fieldf("task", "%q is not a task; choose one of %s", s.Task, strings.Join(Tasks, ", "))
 	}
 	return errors.Join(s.Outer.validate(errs.Fieldf), s.External.validate(s.Task, errs.Fieldf), s.validateModel())
 }
@@ -201,7 +201,7 @@ func (s *Spec) validateModel() error {
 		return nil
 	}
 	if s.Split != "" && charlm.Split(s.Split) != charlm.IID && charlm.Split(s.Split) != charlm.Contiguous {
-		return bad("split", "%q is no way to share a text; choose %s or %s", s.Split, charlm.IID, charlm.Contiguous)
+		return bad("split", "%q is not a way to share a text; choose %s or %s", s.Split, charlm.IID, charlm.Contiguous)
 	}
 	if err := s.config().Validate(); err != nil {
 		field, mend, _ := strings.Cut(err.Error(), " ") // it begins with the field

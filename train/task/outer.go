@@ -102,13 +102,13 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 	bad := errs.Fieldf
 	o := &s.Outer
 	if s.Foreign() && o.Fragments > 1 && parameters <= 0 {
-		return bad("outer.fragments", "deals parameters of which only the program knows how many they are; give real.parameters")
+		return bad("outer.fragments", "divides parameters whose number only the program knows; give real.parameters")
 	}
 	if _, err := s.fragments(s.Shard(parameters)); err != nil {
 		return bad("outer.fragments", "%s", err)
 	}
 	if o.Overlap < 0 || o.Overlap > innerSteps {
-		return bad("outer.overlap", "is %d; it lies between 0 and inner_steps, which is %d", o.Overlap, innerSteps)
+		return bad("outer.overlap", "is %d; it must lie between 0 and inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if s.Foreign() && o.Overlap > 0 && o.Overlap < innerSteps {
 		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only; give 0, or inner_steps, which is %d", o.Overlap, innerSteps)

@@ -196,7 +196,7 @@ func (s *Spec) validateClass(i int, c Class, in map[policy.ID]string) error {
 	case !(c.Factor > 0 && c.Factor <= maxFactor):
 		return errs.Fieldf(at("factor"), "is %v; it must lie in (0, %v]", number(c.Factor), number(maxFactor))
 	case c.Phase != 0 && s.Diurnal == nil:
-		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal for it to shift; add that, or remove the phase", c.Phase)
+		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal to shift; add it, or remove the phase", c.Phase)
 	}
 	for k, id := range c.IDs {
 		if other, twice := in[id]; twice {
@@ -222,7 +222,7 @@ func (s Steps) validate() error {
 		for i, n := range Distributions {
 			names[i] = string(n)
 		}
-		return errs.Fieldf("steps.distribution", "%q is no distribution; choose one of %s", d, strings.Join(names, ", "))
+		return errs.Fieldf("steps.distribution", "%q is not a distribution; choose one of %s", d, strings.Join(names, ", "))
 	case s.Sigma != nil && d == Trace:
 		return errs.Fieldf("steps.sigma", "a trace varies as it was measured; remove it")
 	case s.Shape != nil && d != Pareto:

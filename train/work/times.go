@@ -50,7 +50,7 @@ func ParseDurations(text []byte) ([]float64, error) {
 		all, sum = append(all, d), sum+d
 	}
 	if len(all) == 0 {
-		return nil, &TraceError{0, "there is no duration in it; write one per line"}
+		return nil, &TraceError{0, "the file has no durations; write one per line"}
 	}
 	mean := sum / float64(len(all))
 	for i := range all {

@@ -205,8 +205,8 @@ func TestStepsFollowTheSpeed(t *testing.T) {
 
 func TestParseDurations(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "line 0: there is no duration in it; write one per line",
-		"step_ms\n":                    "line 0: there is no duration in it; write one per line",
+		"":                             "line 0: the file has no durations; write one per line",
+		"step_ms\n":                    "line 0: the file has no durations; write one per line",
 		"# x\n\n1\nfast\n":             `line 4: "fast" is not a number; write one duration per line`,
 		"1\n0\n":                       "line 2: is 0; a duration must lie in (0, 1e15]",
 		"1,2\n3,-4\n":                  "line 2: is -4; a duration must lie in (0, 1e15]",

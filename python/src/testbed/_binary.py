@@ -51,7 +51,7 @@ def binary() -> str:
     given = os.environ.get("TESTBED_BINARY")
     if given:
         if not os.access(given, os.X_OK):
-            raise TestbedError("TESTBED_BINARY is %s, which is no program that can be run" % given)
+            raise TestbedError("TESTBED_BINARY is %s, which is not a program that can be run" % given)
         return given
     schemes: List[Optional[str]] = [sysconfig.get_default_scheme()] if hasattr(sysconfig, "get_default_scheme") else [None]
     if os.name == "posix":

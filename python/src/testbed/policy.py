@@ -324,7 +324,7 @@ def _whole(value: Any) -> int:
     """A whole number, also one of numpy's."""
     number = int(value)
     if number != value:
-        raise ValueError("%r is no whole number of microseconds; round it" % (value,))
+        raise ValueError("%r is not a whole number of microseconds; round it" % (value,))
     return number
 
 
@@ -363,7 +363,7 @@ class _Served:
 
     def _serve(self, policy: Policy, i: int) -> str:
         if not isinstance(policy, Policy):
-            raise TypeError("%r is no policy; give a name such as 'straggler:k=5', or an instance of a testbed.Policy" % (policy,))
+            raise TypeError("%r is not a policy; give a name such as 'straggler:k=5', or an instance of a testbed.Policy" % (policy,))
         if os.name != "posix":
             raise OSError("a policy of this process needs Unix sockets; write it to a file, and name it as program:FILE")
         if self._dir is None:

@@ -39,7 +39,7 @@ func Split(path string) ([]string, error) {
 	var parts []string
 	for i := 0; i < len(path); {
 		if len(parts) == maxSteps {
-			return nil, fmt.Errorf("is too deep; no field lies below %d names", maxSteps)
+			return nil, fmt.Errorf("is too deep; no field has a path of more than %d names", maxSteps)
 		}
 		if path[i] == '[' {
 			end := strings.IndexByte(path[i:], ']')

@@ -49,7 +49,7 @@ func Parse(text []byte) (*yaml.Node, error) {
 			}
 			at, rest = at+size, rest[size:]
 		}
-		return nil, p.fail(int64(at), "a byte that is no UTF-8; save the file as UTF-8")
+		return nil, p.fail(int64(at), "a byte that is not UTF-8; save the file as UTF-8")
 	}
 	n, err := p.value()
 	if err != nil {

@@ -156,7 +156,7 @@ func TestWhereItIsWrong(t *testing.T) {
 		"{\"a\": 1}\n{\"b\": 2}":   "line 2: something follows",
 		"{\n\"a\":":                "line 2: the JSON text ends too early",
 		"{\"a\": NaN}":             "line 1: ",
-		"[1,\n2,\n\"\xff\"]":       "line 3: a byte that is no UTF-8",
+		"[1,\n2,\n\"\xff\"]":       "line 3: a byte that is not UTF-8",
 		"{\"a\":\n\"line\nline\"}": "line 2: ",
 	} {
 		_, err := jsonnode.Parse([]byte(text))

@@ -131,7 +131,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%d bytes of strings came of %d bytes", n, len(data))
 			}
 			if !strings.HasPrefix(strings.ToValidUTF8(m.ReplicaID, "?"), m.ReplicaID) {
-				t.Errorf("replica id %q is no UTF-8", m.ReplicaID)
+				t.Errorf("replica id %q is not UTF-8", m.ReplicaID)
 			}
 		}
 		var response wire.LighthouseQuorumResponse

@@ -150,7 +150,7 @@ func Decode(data []byte) (Message, error) {
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&m); err != nil {
-		return Message{}, fmt.Errorf("it is no JSON object of this protocol: %w", err)
+		return Message{}, fmt.Errorf("it is not a JSON object of this protocol: %w", err)
 	}
 	if _, err := in.Token(); !errors.Is(err, io.EOF) {
 		return Message{}, errors.New("something follows its JSON object")

@@ -26,13 +26,13 @@ func TestMessagesReadBack(t *testing.T) {
 // TestGarbageIsRefused with a reason each.
 func TestGarbageIsRefused(t *testing.T) {
 	for data, want := range map[string]string{
-		"":                               "no JSON",
-		"\x00\xff":                       "no JSON",
-		"[]":                             "no JSON",
+		"":                               "not a JSON object",
+		"\x00\xff":                       "not a JSON object",
+		"[]":                             "not a JSON object",
 		`{"type":"done"}`:                "lacks the loss",
-		`{"type":"done","loss":NaN}`:     "no JSON",
-		`{"type":"done","loss":1e999}`:   "no JSON",
-		`{"type":"done","loss":"1"}`:     "no JSON",
+		`{"type":"done","loss":NaN}`:     "not a JSON object",
+		`{"type":"done","loss":1e999}`:   "not a JSON object",
+		`{"type":"done","loss":"1"}`:     "not a JSON object",
 		`{"type":"step","step":1}`:       "do not send",
 		`{"type":"join","version":2}`:    "version 2",
 		`{"type":"init","color":1}`:      "color",
