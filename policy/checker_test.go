@@ -645,7 +645,13 @@ func (c *checker) after(e policy.Event) {
 // replay plays the same events on a fresh machine.
 func (c *checker) replay() {
 	c.t.Helper()
-	m, err := policy.New(c.cfg)
+	c.replayUnder(c.cfg)
+}
+
+// replayUnder plays the same events on a machine that has to decide the same.
+func (c *checker) replayUnder(cfg policy.Config) {
+	c.t.Helper()
+	m, err := policy.New(cfg)
 	if err != nil {
 		c.t.Fatalf("new machine: %v", err)
 	}

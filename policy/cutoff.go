@@ -28,6 +28,10 @@ func (m *Machine) ask(now Time) *Round {
 	return r
 }
 
+// changed notes that members, or the beginnings of their rounds, are not what the
+// policy was last shown.
+func (m *Machine) changed() { m.asked.Changes++ }
+
 // armDeadline sets the deadline of the running round, if the policy has another
 // one now.
 func (m *Machine) armDeadline(now Time) {
@@ -186,6 +190,7 @@ func (m *Machine) mayFinishSteps(w *member) bool {
 func (m *Machine) giveCredit(now Time, w *member) {
 	w.round.lag = now - m.round.start + m.round.ahead
 	m.round.cutoff.lagging = append(m.round.cutoff.lagging, w)
+	m.changed()
 }
 
 // credit is the time by which the deadline is put off for members that are

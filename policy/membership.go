@@ -69,6 +69,7 @@ func (m *Machine) admit(now Time, e Join, why Reason) {
 	w := &member{id: e.ID, liveness: liveness{lastHeartbeat: now}}
 	i, _ := m.search(e.ID)
 	m.members = slices.Insert(m.members, i, w)
+	m.changed()
 	if len(m.members) == 1 {
 		m.scheduleCheck(now)
 		if m.OuterSteps() == 0 {
@@ -121,6 +122,7 @@ func (m *Machine) letsIn() bool {
 func (m *Machine) evict(w *member, why Reason) {
 	i, _ := m.search(w.id)
 	m.members = slices.Delete(m.members, i, i+1)
+	m.changed()
 	w.gone = true
 	m.promote(w)
 	if w.counted() {
@@ -151,6 +153,7 @@ func (m *Machine) promote(w *member) {
 	if w.learner {
 		w.learner = false
 		m.learners--
+		m.changed()
 	}
 }
 

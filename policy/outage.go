@@ -38,6 +38,7 @@ func (m *Machine) restart(now Time, e Restarted) {
 			begin = append(begin, w.id)
 		}
 	}
+	m.changed()
 	if len(begin) > 0 {
 		m.emit(&StartRound{Round: m.round.number, IDs: begin, Reason: Reason{Rule: RuleRestart, Members: len(m.members)}})
 	}

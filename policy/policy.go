@@ -89,6 +89,11 @@ type Round struct {
 	// in a simulator without noise.
 	MinSlack Time
 	Seed     uint64
+	// Changes counts changes of what All yields, except for arrivals and misses. If it
+	// is what it was at an earlier question, so are the members and when they began,
+	// and whoever had arrived has still arrived. So a policy need not look at all
+	// members at every arrival.
+	Changes int
 
 	machine *Machine
 }
@@ -115,6 +120,15 @@ func (r *Round) All(yield func(Member) bool) {
 			return
 		}
 	}
+}
+
+// Member returns a member that the round counts on. ok is false if it counts on no
+// member of that ID.
+func (r *Round) Member(id ID) (w Member, ok bool) {
+	if m := r.machine.find(id); m != nil && !m.learner {
+		return m.shown(), true
+	}
+	return Member{}, false
 }
 
 func (w *member) shown() Member {

@@ -12,6 +12,7 @@ import (
 
 	"testbed/internal/rapidtest"
 	"testbed/policy"
+	"testbed/policy/adaptive"
 )
 
 func drawConfig(t *rapid.T) policy.Config {
@@ -442,4 +443,79 @@ func decisions(script []step) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// watcher is a policy that holds Round.Changes against what All yields, at every question.
+type watcher struct {
+	adaptive.Policy
+	t       failer
+	changes int
+	members map[policy.ID]policy.Member
+}
+
+func (w *watcher) watch(r *policy.Round) {
+	w.t.Helper()
+	now := map[policy.ID]policy.Member{}
+	for m := range r.All {
+		now[m.ID] = m
+		if shown, ok := r.Member(m.ID); !ok || shown != m {
+			w.t.Fatalf("member %d is %+v, %t; All yields %+v", m.ID, shown, ok, m)
+		}
+		before, known := w.members[m.ID]
+		if r.Changes != w.changes {
+			continue
+		}
+		if before.Arrived && !m.Arrived {
+			w.t.Fatalf("%+v had arrived, without a change since: %+v", before, m)
+		}
+		before.Arrived, before.At, before.Misses = m.Arrived, m.At, m.Misses
+		if !known || before != m {
+			w.t.Fatalf("%+v was %+v, %t, without a change since", m, before, known)
+		}
+	}
+	for id := range w.members {
+		_, is := now[id]
+		if _, shown := r.Member(id); shown != is || !is && r.Changes == w.changes {
+			w.t.Fatalf("member %d is shown: %t; All yields it: %t; changes: %d, then %d", id, shown, is, w.changes, r.Changes)
+		}
+	}
+	w.changes, w.members = r.Changes, now
+}
+
+func (w *watcher) Deadline(r *policy.Round) *policy.Deadline {
+	w.watch(r)
+	return w.Policy.Deadline(r)
+}
+
+func (w *watcher) Enough(r *policy.Round) (needed int, enough bool) {
+	w.watch(r)
+	return w.Policy.Enough(r)
+}
+
+func (w *watcher) Late(r *policy.Round, m policy.Member) (limit int, evict bool) {
+	w.watch(r)
+	return w.Policy.Late(r, m)
+}
+
+func (w *watcher) Closed(r *policy.Round) {
+	w.watch(r)
+	w.Policy.Closed(r)
+}
+
+// TestChangesAreCounted: a policy may rely on Round.Changes.
+func TestChangesAreCounted(t *testing.T) {
+	rapidtest.Check(t, func(t *rapid.T) {
+		cfg := drawConfig(t)
+		cfg.Policy = &watcher{Policy: adaptive.Policy{Quorum: 0.5, Z: 3, Window: 8, Gain: 0.05, Prior: 0.3}, t: t}
+		w := newWorld(t, cfg)
+		for range rapid.IntRange(1, 6).Draw(t, "workers") {
+			w.join(true)
+		}
+		for range rapid.IntRange(0, 12).Draw(t, "stretches") {
+			for range rapid.IntRange(0, 4).Draw(t, "events") {
+				w.random(t)
+			}
+			w.labour(t, rapid.IntRange(0, 20).Draw(t, "deeds"))
+		}
+	})
 }

@@ -43,6 +43,7 @@ func (m *Machine) begin(now Time, w *member, rule Rule) {
 		return
 	}
 	w.work, w.begun, w.round.hasBegun, w.round.began = working, true, true, now
+	m.changed()
 	m.emit(&StartRound{Round: m.round.number, IDs: []ID{w.id}, Reason: Reason{Rule: rule}})
 }
 
@@ -136,6 +137,7 @@ func (m *Machine) outerStep(now Time) {
 			m.resync(w)
 		}
 	}
+	m.changed()
 	m.admitApplicants(now)
 	if m.phase == collecting {
 		m.armDeadline(now)

@@ -659,7 +659,7 @@ func crowd(workers, rounds int) *scenarios.Scenario {
 func BenchmarkRun(b *testing.B) {
 	for _, workers := range []int{64, 1_000, 10_000} {
 		s := crowd(workers, 100)
-		for _, name := range scenarios.PolicyNames {
+		for _, name := range append(slices.Clone(scenarios.PolicyNames), "adaptive") {
 			b.Run(fmt.Sprintf("%d workers/%s", workers, name), func(b *testing.B) {
 				events := 0
 				var before, after runtime.MemStats

@@ -58,28 +58,47 @@ type Policy struct {
 	rounds   int // learned from
 	least    int // number of durations known of the member with the fewest
 
-	round   int         // round that the fields below belong to
-	stretch float64     // the quorum came later than is typical, by this factor
-	awaited []policy.ID // in order
+	round   int     // round that stretch belongs to
+	stretch float64 // the quorum came later than is typical, by this factor
+
+	// The fields below do not depend on arrivals. So an arrival, by far the most
+	// frequent event, does not make the policy look at all members.
+	members []*record   // all members, by ID
+	met     int         // Round.Changes when members was made
+	view    view        // when begun, awaited and last were made
+	begun   []*record   // members that have begun the round, by expected arrival
+	fresh   []*record   // scratch
+	awaited []*record   // by ID
+	last    policy.Time // after it no awaited member is likely to come
+	arrived int         // length of the prefix of awaited that has arrived
+	checked int         // Round.Changes when arrived was counted from 0
 
 	values []float64 // scratch
-	order  []expected
 }
 
-// record is the history of a member.
+// view identifies the state of the round that the awaited members depend on.
+type view struct {
+	round, rounds int
+	start         policy.Time
+	changes       int
+}
+
+// record is the history of a member, and its part in the running round.
 type record struct {
+	id      policy.ID
 	took    []float64 // logarithms of its last durations
 	typical float64   // median of them
 	misses  int       // in a row
 	skipped int       // rounds since the policy last waited for it
 	pause   int       // rounds to skip before the next wait
-}
 
-// expected is the expected arrival of a member, after the beginning of the
-// round.
-type expected struct {
-	id  policy.ID
-	end float64
+	// In the running round:
+	began   policy.Time // its beginning, without its lag
+	end     float64     // its expected arrival, after the beginning of the round
+	late    policy.Time // after it the member is not likely to come
+	kept    int         // Round.Changes when these were last found to hold
+	listed  bool        // it is in Policy.begun
+	awaited bool
 }
 
 // patience is the number of consecutive misses after which the policy still
@@ -101,10 +120,51 @@ func (p *Policy) Validate() error {
 	return bad.Err()
 }
 
+// meet looks up the records of the members if the members have changed. A new
+// member gets a record.
+func (p *Policy) meet(r *policy.Round) {
+	if p.met == r.Changes {
+		return
+	}
+	if p.past == nil {
+		p.past = map[policy.ID]*record{}
+	}
+	p.met = r.Changes
+	before := p.members
+	p.members = make([]*record, 0, r.Members)
+	for w := range r.All {
+		for len(before) > 0 && before[0].id < w.ID {
+			before = before[1:]
+		}
+		var m *record
+		if len(before) > 0 && before[0].id == w.ID {
+			m = before[0]
+		} else if m = p.past[w.ID]; m == nil {
+			m = &record{id: w.ID, pause: 2}
+			p.past[w.ID] = m
+		}
+		p.members = append(p.members, m)
+	}
+}
+
+// all yields the members with their records.
+func (p *Policy) all(r *policy.Round) func(yield func(policy.Member, *record) bool) {
+	p.meet(r)
+	return func(yield func(policy.Member, *record) bool) {
+		i := 0
+		for w := range r.All {
+			if !yield(w, p.members[i]) {
+				return
+			}
+			i++
+		}
+	}
+}
+
 // typical is the logarithm of a member's typical duration.
-func (p *Policy) typical(id policy.ID) float64 {
-	if r := p.past[id]; r != nil && len(r.took) > 0 {
-		return r.typical
+func (p *Policy) typical(m *record) float64 {
+	if len(m.took) > 0 {
+		return m.typical
 	}
 	return p.centre
 }
@@ -117,28 +177,124 @@ func (p *Policy) begin(r *policy.Round) {
 		p.centre, p.spread = math.Log(took), p.Prior
 		return
 	}
+	p.meet(r)
 	p.values = p.values[:0]
-	for w := range r.All {
-		p.values = append(p.values, p.typical(w.ID))
+	for _, m := range p.members {
+		p.values = append(p.values, p.typical(m))
 	}
 	slices.Sort(p.values)
 	p.stretch = max(1, took/math.Exp(p.values[policy.Share(p.Quorum, r.Members)-1]+p.spread))
 }
 
-// await decides which workers are worth waiting for. It does not depend on
-// arrivals of the round, so that their order within one instant does not
-// matter. Conversions keep compilers from fusing multiplications with
-// additions, which would change decisions between processors.
+// allowance is the time for which the policy waits for a member of that typical
+// duration, given as a logarithm.
+func (p *Policy) allowance(typical float64) policy.Time {
+	return policy.Time(math.Ceil(p.stretch*math.Exp(min(typical+float64(p.Z*p.spread), 30)))) + 1
+}
+
+// await decides which workers are worth waiting for, and for how long. It does
+// not depend on arrivals of the round, so that their order within one instant
+// does not matter.
 func (p *Policy) await(r *policy.Round) {
-	p.order = p.order[:0]
-	for w := range r.All {
+	now := view{r.Number, p.rounds, r.Start, r.Changes}
+	before := p.view
+	if before == now {
+		return
+	}
+	p.view = now
+	before.changes = now.changes
+	p.expect(r, before == now)
+	best, slowest := p.best(r), p.centre
+	for i, m := range p.begun {
+		m.awaited = i < best && m.misses < patience || m.skipped >= m.pause
+		if m.awaited && m.skipped == 0 && m.misses < patience {
+			slowest = max(slowest, p.typical(m))
+		}
+	}
+	// Slower members get their chance as if they had become that fast.
+	longest := p.allowance(slowest)
+	p.awaited, p.arrived, p.last = p.awaited[:0], 0, math.MinInt64
+	for _, m := range p.members {
+		if !m.awaited {
+			continue
+		}
+		p.awaited = append(p.awaited, m)
+		if p.typical(m) <= slowest {
+			p.last = max(p.last, m.late)
+		} else {
+			p.last = max(p.last, m.began+longest)
+		}
+	}
+}
+
+// expect lists the members that have begun the round by their expected arrival.
+// In the same round it keeps the order of the members that have not changed, and
+// only adds and removes others.
+func (p *Policy) expect(r *policy.Round, same bool) {
+	p.fresh = p.fresh[:0]
+	for w, m := range p.all(r) {
 		if !w.Begun {
 			continue // it would be a round late
 		}
-		begun := w.Began - w.Lag - r.Start // it catches up once, and then contributes again and again
-		p.order = append(p.order, expected{w.ID, float64(begun) + float64(p.stretch*math.Exp(p.typical(w.ID)))})
+		began := w.Began - w.Lag // it catches up once, and then contributes again and again
+		if !same || !m.listed || m.began != began {
+			typical := p.typical(m)
+			m.began, m.late = began, began+p.allowance(typical)
+			// Conversions keep compilers from fusing multiplications with
+			// additions, which would change decisions between processors.
+			m.end = float64(began-r.Start) + float64(p.stretch*math.Exp(typical))
+			p.fresh = append(p.fresh, m)
+		} else {
+			m.kept = r.Changes
+		}
 	}
-	slices.SortFunc(p.order, func(a, b expected) int { return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.id, b.id)) })
+	p.begun = slices.DeleteFunc(p.begun, func(m *record) bool {
+		m.listed = same && m.kept == r.Changes
+		m.awaited = m.awaited && m.listed
+		return !m.listed
+	})
+	slices.SortFunc(p.fresh, sooner)
+	p.begun = merged(p.begun, p.fresh)
+	for _, m := range p.fresh {
+		m.listed = true
+	}
+}
+
+// sooner compares members by their expected arrivals.
+func sooner(a, b *record) int {
+	switch {
+	case a.end < b.end:
+		return -1
+	case a.end > b.end:
+		return 1
+	}
+	return cmp.Compare(a.id, b.id)
+}
+
+// merged merges two ordered lists of members into the first.
+func merged(to, from []*record) []*record {
+	i, j := len(to), len(from)
+	to = append(to, from...)
+	for k := len(to); j > 0; { // from the end, so that nothing is overwritten
+		if k--; i > 0 && sooner(to[i-1], from[j-1]) > 0 {
+			i--
+			to[k] = to[i]
+		} else {
+			j--
+			to[k] = from[j]
+		}
+	}
+	return to
+}
+
+// best returns the number of members, the first ones that are expected, that
+// contribute most per time.
+func (p *Policy) best(r *policy.Round) int {
+	all := len(p.begun)
+	share := policy.Share(p.Quorum, r.Members)
+	if share >= all {
+		return all
+	}
 	overhead := 0.0
 	if len(p.between) > 0 {
 		p.values = p.values[:0]
@@ -148,24 +304,19 @@ func (p *Policy) await(r *policy.Round) {
 		overhead = middle(p.values)
 	}
 	tail := math.Exp(p.spread)
-	rate := func(k int) float64 { return float64(k) / (float64(p.order[k-1].end*tail) + overhead) }
-	all := len(p.order)
-	best := all
+	rate := func(k int) float64 { return float64(k) / (float64(p.begun[k-1].end*tail) + overhead) }
 	// Members whose difference may be due to chance are treated alike.
 	apart := math.Exp(p.Z * p.spread * math.Sqrt(2*math.Pi/2/float64(max(1, min(p.least, p.Window)))))
-	for k := policy.Share(p.Quorum, r.Members); k < all; k++ {
-		if p.order[k].end > apart*p.order[k-1].end && rate(k) > rate(best) && rate(k) > (1+p.Gain)*rate(all) {
-			best = k
+	best, most := all, rate(all)
+	enough := (1 + p.Gain) * most
+	for k := share; k < all; k++ {
+		if p.begun[k].end > apart*p.begun[k-1].end {
+			if x := rate(k); x > most && x > enough {
+				best, most = k, x
+			}
 		}
 	}
-	p.awaited = p.awaited[:0]
-	for i, e := range p.order {
-		m := p.past[e.id]
-		if m == nil && i < best || m != nil && (i < best && m.misses < patience || m.skipped >= m.pause) {
-			p.awaited = append(p.awaited, e.id)
-		}
-	}
-	slices.Sort(p.awaited)
+	return best
 }
 
 // Deadline is the time after which none of the awaited members is likely to
@@ -178,32 +329,12 @@ func (p *Policy) Deadline(r *policy.Round) *policy.Deadline {
 		p.begin(r)
 	}
 	p.await(r)
-	at, slowest := r.First+r.MinSlack, p.slowest()
-	for w := range r.All {
-		if !p.waits(w.ID) {
-			continue
-		}
-		typical := min(p.typical(w.ID), slowest)
-		at = max(at, w.Began-w.Lag+policy.Time(math.Ceil(p.stretch*math.Exp(min(typical+float64(p.Z*p.spread), 30))))+1)
-	}
-	at = max(at, r.Now)
+	at := max(r.First+r.MinSlack, p.last, r.Now)
 	if r.Deadline != nil && r.Deadline.At == at {
 		return nil
 	}
 	return &policy.Deadline{At: at, Numbers: map[string]float64{"awaited": float64(len(p.awaited)), "typical_us": math.Round(math.Exp(p.centre)),
 		"spread": math.Round(p.spread*1000) / 1000, "stretch": math.Round(p.stretch*1000) / 1000, "z": p.Z}}
-}
-
-// slowest is the longest typical duration worth waiting for. Slower members get
-// their chance as if they had become that fast.
-func (p *Policy) slowest() float64 {
-	most := p.centre
-	for _, id := range p.awaited {
-		if m := p.past[id]; m != nil && m.skipped == 0 && m.misses < patience {
-			most = max(most, p.typical(id))
-		}
-	}
-	return most
 }
 
 // Enough needs all awaited members, or a quorum from the deadline on.
@@ -215,18 +346,15 @@ func (p *Policy) Enough(r *policy.Round) (needed int, enough bool) {
 	if r.Overdue {
 		return needed, true
 	}
-	for w := range r.All {
-		if !w.Arrived && p.waits(w.ID) {
+	if p.checked != r.Changes {
+		p.arrived, p.checked = 0, r.Changes
+	}
+	for ; p.arrived < len(p.awaited); p.arrived++ {
+		if w, ok := r.Member(p.awaited[p.arrived].id); ok && !w.Arrived {
 			return needed, false
 		}
 	}
 	return needed, p.round == r.Number
-}
-
-// waits reports whether the round waits for a member.
-func (p *Policy) waits(id policy.ID) bool {
-	_, found := slices.BinarySearch(p.awaited, id)
-	return found
 }
 
 // Late evicts nobody.
@@ -234,20 +362,13 @@ func (*Policy) Late(*policy.Round, policy.Member) (limit int, evict bool) { retu
 
 // Closed learns each member's duration, and which members were missing.
 func (p *Policy) Closed(r *policy.Round) {
-	if p.past == nil {
-		p.past = map[policy.ID]*record{}
-	} else {
+	if p.rounds > 0 {
 		p.between = append(p.between, max(0, r.Start-p.closedAt))
 		p.between = p.between[max(0, len(p.between)-p.Window):]
 	}
 	p.closedAt = r.Now
 	p.rounds++
-	for w := range r.All {
-		m := p.past[w.ID]
-		if m == nil {
-			m = &record{pause: 2}
-			p.past[w.ID] = m
-		}
+	for w, m := range p.all(r) {
 		switch {
 		case w.Arrived:
 			if m.misses >= patience {
@@ -255,8 +376,9 @@ func (p *Policy) Closed(r *policy.Round) {
 			}
 			m.took = append(m.took, math.Log(float64(max(1, w.At-w.Began))))
 			m.took = m.took[max(0, len(m.took)-p.Window):]
+			m.typical = middle(append(p.values[:0], m.took...))
 			m.misses, m.skipped, m.pause = 0, 0, 2
-		case p.waits(w.ID):
+		case m.awaited:
 			if m.skipped > 0 {
 				m.pause = min(2*m.pause, longestPause)
 			}
@@ -267,24 +389,22 @@ func (p *Policy) Closed(r *policy.Round) {
 			m.skipped++
 		}
 	}
-	p.learn(r)
+	p.learn()
 }
 
 // learn computes the centre and the spread of all durations.
-func (p *Policy) learn(r *policy.Round) {
-	var typical []float64
+func (p *Policy) learn() {
+	p.values = p.values[:0]
 	p.least = math.MaxInt
-	for w := range r.All {
-		if m := p.past[w.ID]; len(m.took) > 0 {
-			m.typical = middle(append(p.values[:0], m.took...))
-			typical = append(typical, m.typical)
+	for _, m := range p.members {
+		if len(m.took) > 0 {
+			p.values = append(p.values, m.typical)
 			p.least = min(p.least, len(m.took))
 		}
 	}
-	p.centre = middle(typical)
+	p.centre = middle(p.values)
 	p.values = p.values[:0]
-	for w := range r.All {
-		m := p.past[w.ID]
+	for _, m := range p.members {
 		around, n := p.centre, float64(len(m.took))
 		correction := 1.0
 		if n >= 3 { // enough of its own
