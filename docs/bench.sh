@@ -27,4 +27,4 @@ for loss in 0 0.1% 1%; do
 	done
 done
 echo
-measure kernel
+measure kernel --all

@@ -267,6 +267,25 @@ func TestBenchKernel(t *testing.T) {
 	}
 }
 
+// TestBenchKernelAnswers: by default with the machine and what auto is worth, with --all with
+// every route and format.
+func TestBenchKernelAnswers(t *testing.T) {
+	t.Parallel()
+	processor := bench.ThisMachine().Processor
+	r := testbed(t, "bench", "kernel", "--sizes", "4KiB,16KiB", "--rounds", "1")
+	lines := strings.Split(r.stdout, "\n")
+	if r.code != 0 || !strings.HasPrefix(r.stdout, processor) || strings.Count(r.stdout, "\nauto takes the fastest route in ") != 1 ||
+		strings.Count(r.stdout, "KiB ") < 18 || !strings.Contains(r.stdout, "\nerror of int8") || len(lines) > 28 || strings.Contains(r.stdout, "prime") {
+		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+	}
+	r = testbed(t, "bench", "kernel", "--sizes", "4KiB", "--rounds", "1", "--all")
+	for _, want := range []string{processor, "\nauto takes the fastest route in ", "ring_step_prime", "torchft_fp8", "× one core"} {
+		if r.code != 0 || !strings.Contains(r.stdout, want) {
+			t.Errorf("exit code %d, no %q\n%s\n%s", r.code, want, r.stdout, r.stderr)
+		}
+	}
+}
+
 // TestBenchKernelOnAFile takes one's own values, and refuses those of a type
 // that it does not read.
 func TestBenchKernelOnAFile(t *testing.T) {

@@ -263,6 +263,9 @@ func TestKernels(t *testing.T) {
 		if (k.Taken != "") != auto || (k.Choice != nil) != auto {
 			t.Errorf("route %q takes %q by %+v", k.Route, k.Taken, k.Choice)
 		}
+		if (k.Best != "") != auto || (k.OfBest > 0) != auto || k.Best == k.Taken && k.Best != "" && k.OfBest != 1 {
+			t.Errorf("route %q takes %q, the fastest is %q, %v", k.Route, k.Taken, k.Best, k.OfBest)
+		}
 		if c := k.Choice; c != nil && (!slices.Contains(int8.Routes(), k.Taken) || c.Route != k.Taken || c.FromBytes != 0 || c.Operation != strings.TrimSuffix(k.Kernel, "_4bit") || (c.Bits == 4) != strings.HasSuffix(k.Kernel, "_4bit")) {
 			t.Errorf("%s takes %q by %+v", k.Kernel, k.Taken, c)
 		}
@@ -291,6 +294,93 @@ func TestKernels(t *testing.T) {
 		if row.Quantise <= 0 || row.DequantiseAdd <= 0 || row.RingStep <= 0 || len(row.Accuracy) != len(DataNames) {
 			t.Errorf("%+v", row)
 		}
+	}
+}
+
+// TestKernelsWithin: when the time is over, three rounds are enough.
+func TestKernelsWithin(t *testing.T) {
+	o := KernelOptions{Block: 64, Sizes: []Size{4 << 10, 8 << 10}, Cores: []int{1}, Rounds: 5, Within: 1, Routes: []string{"go"}}
+	results, err := Kernels(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range results {
+		if len(k.Rates) != leastRounds {
+			t.Errorf("%s, %d bytes: %d rounds, want %d", k.Kernel, k.Bytes, len(k.Rates), leastRounds)
+		}
+	}
+}
+
+// TestBesideAutoIsTheFastestOther: the route that auto took is judged by its own row, not by
+// that of auto, so that noise between the two does not count.
+func TestBesideAutoIsTheFastestOther(t *testing.T) {
+	choice := &int8.Choice{Route: "avx2"}
+	row := func(route string, rates ...float64) *subject {
+		s := &subject{kernel: kernel{operation: quantise}, format: formats[0], route: route, cores: 1, rates: rates}
+		if route == int8.Auto {
+			s.choice = choice
+		}
+		return s
+	}
+	auto, two := row(int8.Auto, 1, 1, 1), row("avx512", 50, 50, 50)
+	two.cores = 2
+	for _, test := range []struct {
+		others []*subject
+		best   string
+		ratio  float64
+	}{
+		{nil, "", 0},
+		{[]*subject{row("go", 2, 2, 2), row("avx2", 30, 40, 20)}, "avx2", 1},
+		{[]*subject{row("go", 2, 2, 2), row("avx2", 30, 40, 20), row("avx512", 40, 40, 40)}, "avx512", 0.75},
+		{[]*subject{row("go", 2, 4, 8)}, "go", 0.25}, // the route taken was not measured
+		{[]*subject{row("avx2", 30, 40, 20), two}, "avx2", 1},
+	} {
+		if best, ratio := auto.beside(append(test.others, auto)); best != test.best || ratio != test.ratio {
+			t.Errorf("%q at %v, want %q at %v", best, ratio, test.best, test.ratio)
+		}
+	}
+}
+
+// TestAnswer: a row for each kernel and size, and one line on auto.
+func TestAnswer(t *testing.T) {
+	results := []Kernel{
+		{Kernel: "memcpy", Bytes: 256 << 10, Cores: 1, GBs: 50, Ratio: 1},
+		{Kernel: "quantise", Format: "int8", Route: "go", Bytes: 256 << 10, Cores: 1, GBs: 4},
+		{Kernel: "quantise", Format: "int8", Route: "avx2", Bytes: 256 << 10, Cores: 1, GBs: 25},
+		{Kernel: "quantise", Format: "int8", Route: int8.Auto, Taken: "avx512", Best: "avx2", OfBest: 0.8, Bytes: 256 << 10, Cores: 1, GBs: 20, Ratio: 0.4,
+			BytesPerValue: 1.004, Accuracy: []Accuracy{{Data: Gaussian, RelativeError: 0.0079}, {Data: Student3, RelativeError: 0.0286}}},
+		{Kernel: "quantise", Format: "int8", Route: "go", Bytes: 256 << 20, Cores: 1, GBs: 4},
+		{Kernel: "quantise", Format: "int8", Route: int8.Auto, Taken: "avx2", Best: "avx2", OfBest: 1, Bytes: 256 << 20, Cores: 1, GBs: 10, Ratio: 0.9},
+	}
+	m := Machine{Processor: "a processor", Cores: 2, Kernel: "6.1", Go: "go1", Kernels: "avx512"}
+	var b strings.Builder
+	if err := WriteAnswer(&b, m, results); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"a processor, 2 cores, Linux 6.1, go1, kernels avx512",
+		"",
+		"kernel size auto takes GB/s spread × memcpy × go × fastest fastest",
+		"memcpy 256KiB 50.00 0 % 1.00",
+		"quantise 256KiB avx512 20.00 0 % 0.40 5.0 0.80 avx2",
+		"quantise 256MiB avx2 10.00 0 % 0.90 2.5 1.00 avx2",
+		"",
+		"auto takes the fastest route in 1 of 2 cases. It loses most in quantise at 256KiB: avx2 is 25 % faster than avx512.",
+		"error of int8, 1.004 bytes a value: 0.79 % (gaussian), 2.86 % (student3)",
+		"",
+	}
+	got := strings.Split(b.String(), "\n")
+	for i := range got {
+		got[i] = strings.Join(strings.Fields(got[i]), " ")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := autoVerdict(results[4:]); got != "auto takes the fastest route in all 1 cases." {
+		t.Errorf("%q", got)
+	}
+	if got := autoVerdict(results[:3]); got != "" {
+		t.Errorf("%q", got)
 	}
 }
 

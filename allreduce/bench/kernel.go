@@ -18,11 +18,14 @@ import (
 
 // KernelOptions select the kernels to measure.
 type KernelOptions struct {
-	Block   int      // values per scale
-	Sizes   []Size   // of the float32 values
-	Routes  []string // of package int8; empty: all routes of the machine
-	Cores   []int    // how many at once
-	Rounds  int
+	Block  int      // values per scale
+	Sizes  []Size   // of the float32 values
+	Routes []string // of package int8; empty: all routes of the machine
+	Cores  []int    // how many at once
+	Rounds int
+	// Within limits the time: after it no round begins, except for the first
+	// leastRounds of each size. 0 is no limit.
+	Within  time.Duration
 	Against []string // formats besides int8 and int4, from AgainstNames
 	Data    Data     // a distribution, or the name of Values
 	Values  []float32
@@ -37,9 +40,13 @@ type Kernel struct {
 	// Taken is the route that int8.Auto took, and Choice the reason.
 	Taken  string       `json:"taken,omitempty"`
 	Choice *int8.Choice `json:"choice,omitempty"`
-	Bytes  int          `json:"bytes"` // of float32 values, for each core
-	Block  int          `json:"block"`
-	Cores  int          `json:"cores"`
+	// Best is the fastest route that was measured besides int8.Auto, and OfBest
+	// the rate of Taken divided by the rate of Best: 1 if auto took the fastest.
+	Best   string  `json:"best,omitempty"`
+	OfBest float64 `json:"of_best,omitempty"`
+	Bytes  int     `json:"bytes"` // of float32 values, for each core
+	Block  int     `json:"block"`
+	Cores  int     `json:"cores"`
 	// Medians over the rounds. A ratio is the median of the rounds' ratios.
 	GBs       float64 `json:"gb_per_s"`
 	Spread    float64 `json:"spread"`
@@ -200,12 +207,13 @@ func Kernels(o KernelOptions) ([]Kernel, error) {
 			o.Progress(fmt.Sprintf(format, args...))
 		}
 	}
+	began := time.Now()
 	tell("errors of %d values", accuracyValues)
 	accuracy := o.accuracy()
 	var results []Kernel
 	for _, size := range o.Sizes {
-		tell("%v, %d rounds", size, o.Rounds)
-		r, err := o.measure(size)
+		tell("%v, up to %d rounds", size, o.Rounds)
+		r, err := o.measure(size, func() bool { return o.Within > 0 && time.Since(began) > o.Within })
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +260,11 @@ func (o *KernelOptions) accuracy() map[string][]Accuracy {
 // accuracySeed seeds the values for measuring errors.
 const accuracySeed = 1
 
-func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
+// leastRounds are enough for a median that one disturbance does not decide.
+const leastRounds = 3
+
+// measure measures all kernels at one size. over reports that no time is left.
+func (o *KernelOptions) measure(size Size, over func() bool) ([]Kernel, error) {
 	sets := make([]*vectors, slices.Max(o.Cores))
 	for k := range sets {
 		sets[k] = o.newVectors(int(size)/floatBytes, k)
@@ -260,6 +272,9 @@ func (o *KernelOptions) measure(size Size) ([]Kernel, error) {
 	subjects := o.subjects()
 	var encoded *format // the format of in
 	for round := range o.Rounds + 1 {
+		if round > leastRounds && over() {
+			break
+		}
 		for _, s := range subjects {
 			if f := s.format; f != nil && f != encoded {
 				for _, v := range sets {
@@ -324,12 +339,13 @@ func (o *KernelOptions) newVectors(n, rank int) *vectors {
 		src: make([]float32, n), dst: make([]float32, n), plain: bytes.Repeat([]byte{1}, floatBytes*n),
 		in: make([]byte, longest), out: make([]byte, longest),
 	}
-	if o.Values == nil {
-		o.Data.Fill(v.src, 1, rank, 0)
-		return v
+	values := o.Values
+	if values == nil { // drawing all of a long vector would take as long as measuring it
+		values = v.src[:min(n, accuracyValues)]
+		o.Data.Fill(values, 1, rank, 0)
 	}
 	for filled := 0; filled < n; {
-		filled += copy(v.src[filled:], o.Values)
+		filled += copy(v.src[filled:], values)
 	}
 	return v
 }
@@ -382,6 +398,7 @@ func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 		}
 		if s.choice != nil {
 			k.Taken = s.choice.Route
+			k.Best, k.OfBest = s.beside(subjects)
 		}
 		if f := s.format; f != nil {
 			n := int(size) / floatBytes
@@ -393,6 +410,28 @@ func (o *KernelOptions) results(size Size, subjects []*subject) []Kernel {
 		all = append(all, k)
 	}
 	return all
+}
+
+// beside compares auto with the other routes of its kernel on as many cores. It
+// returns the fastest, and the rate of the route that auto took divided by the
+// rate of the fastest. The name is empty if auto alone was measured.
+func (s *subject) beside(all []*subject) (best string, ratio float64) {
+	taken, fastest := s, (*subject)(nil)
+	for _, o := range all {
+		if o.name() != s.name() || o.cores != s.cores || o.route == int8.Auto {
+			continue
+		}
+		if o.route == s.choice.Route { // two measurements of one route differ by noise
+			taken = o
+		}
+		if fastest == nil || medianOrZero(o.rates) > medianOrZero(fastest.rates) {
+			fastest = o
+		}
+	}
+	if fastest == nil {
+		return "", 0
+	}
+	return fastest.route, medianOrZero(quotients(taken.rates, fastest.rates))
 }
 
 func quotients(a, b []float64) []float64 {

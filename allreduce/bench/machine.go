@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -25,6 +26,11 @@ type Machine struct {
 func (m Machine) WithKernels() Machine {
 	m.Kernels = int8.Rule()
 	return m
+}
+
+// line describes the machine in words.
+func (m Machine) line() string {
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s, kernels %s", m.Processor, m.Cores, m.Kernel, m.Go, m.Kernels)
 }
 
 // ThisMachine describes this machine, without its Kernels. On systems other

@@ -3,10 +3,13 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"testbed/allreduce/int8"
 )
 
 // WriteText writes the result for a person.
@@ -25,7 +28,7 @@ func (r *Ring) WriteText(out io.Writer) error {
 	for _, h := range r.Links.Hosts {
 		line("host", "%s: %s", h.Name, strings.Join(h.Nodes, " "))
 	}
-	line("machine", "%s, %d cores, Linux %s, %s, kernels %s", r.Machine.Processor, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Machine.Kernels)
+	line("machine", "%s", r.Machine.line())
 	line("time", "%.4g s, median of %d, spread %.0f %%", r.SecondsMedian, r.Repeat, 100*r.Spread)
 	if r.BoundSeconds != nil {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
@@ -72,8 +75,10 @@ func (r *Ring) WriteText(out io.Writer) error {
 	return nil
 }
 
-// WriteKernels writes the kernels and then the formats, for a person.
-func WriteKernels(out io.Writer, results []Kernel) error {
+// WriteKernels writes the machine, the kernels and then the formats, for a
+// person.
+func WriteKernels(out io.Writer, m Machine, results []Kernel) error {
+	fmt.Fprintln(out, m.line()+"\n")
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "kernel\troute\tsize\tcores\tGB/s\tspread\t× memcpy\t× read\t× one core\t")
 	for _, k := range results {
@@ -90,7 +95,70 @@ func WriteKernels(out io.Writer, results []Kernel) error {
 	if err := writeChoices(out, results); err != nil {
 		return err
 	}
+	if verdict := autoVerdict(results); verdict != "" {
+		fmt.Fprintln(out, "\n"+verdict)
+	}
 	return writeFormats(out, Formats(results))
+}
+
+// WriteAnswer writes a short result for a person: the machine, the kernels of
+// route auto beside memcpy, plain Go and the fastest route that was measured,
+// and the formats' errors.
+func WriteAnswer(out io.Writer, m Machine, results []Kernel) error {
+	fmt.Fprintln(out, m.line()+"\n")
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "kernel\tsize\tauto takes\tGB/s\tspread\t× memcpy\t× go\t× fastest\tfastest\t")
+	for _, k := range results {
+		switch {
+		case k.Kernel == "memcpy":
+			fmt.Fprintf(w, "memcpy\t%v\t\t%.2f\t%.0f %%\t%.2f\t\t\t\t\n", Size(k.Bytes), k.GBs, 100*k.Spread, k.Ratio)
+		case k.Route == int8.Auto:
+			plain := slices.IndexFunc(results, func(o Kernel) bool {
+				return o.Kernel == k.Kernel && o.Bytes == k.Bytes && o.Cores == k.Cores && o.Route == int8.Routes()[0]
+			})
+			fmt.Fprintf(w, "%s\t%v\t%s\t%.2f\t%.0f %%\t%.2f\t%.1f\t%.2f\t%s\t\n",
+				k.Kernel, Size(k.Bytes), k.Taken, k.GBs, 100*k.Spread, k.Ratio, k.GBs/results[plain].GBs, k.OfBest, k.Best)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\n"+autoVerdict(results))
+	for _, f := range Formats(results) {
+		fmt.Fprintf(out, "error of %s, %.3f bytes a value:", f.Name, f.BytesPerValue)
+		for i, a := range f.Accuracy {
+			fmt.Fprintf(out, "%s %.3g %% (%s)", []string{"", ","}[min(i, 1)], 100*a.RelativeError, filepath.Base(string(a.Data)))
+		}
+		fmt.Fprintln(out)
+	}
+	return nil
+}
+
+// autoVerdict says in how many cases the route that auto takes is the fastest,
+// and how much it loses where it loses most. It is empty if auto was not
+// measured beside other routes.
+func autoVerdict(results []Kernel) string {
+	cases, right := 0, 0
+	worst := Kernel{OfBest: math.Inf(1)}
+	for _, k := range results {
+		if k.Best == "" {
+			continue
+		}
+		if cases++; k.OfBest >= 1 {
+			right++
+		}
+		if k.OfBest < worst.OfBest {
+			worst = k
+		}
+	}
+	switch {
+	case cases == 0:
+		return ""
+	case right == cases:
+		return fmt.Sprintf("auto takes the fastest route in all %d cases.", cases)
+	}
+	return fmt.Sprintf("auto takes the fastest route in %d of %d cases. It loses most in %s at %v: %s is %.0f %% faster than %s.",
+		right, cases, worst.Kernel, Size(worst.Bytes), worst.Best, 100*(1/worst.OfBest-1), worst.Taken)
 }
 
 // writeChoices explains the choices of route auto, once for each kernel and

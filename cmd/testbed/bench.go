@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,6 +34,10 @@ docs/bench.md explains the figures. Leave the machine idle meanwhile.`,
 	return cmd
 }
 
+// kernelAnswerWithin is the time after which bench kernel begins no further
+// round. A round of a size in memory takes up to 2 s.
+const kernelAnswerWithin = 11 * time.Second
+
 // byFlag names the flag in an error that names the flag's field.
 func byFlag(err error) error {
 	if e, ok := errors.AsType[*errs.FieldError](err); ok {
@@ -42,34 +47,42 @@ func byFlag(err error) error {
 }
 
 func benchKernelCommand() *cobra.Command {
-	var o bench.KernelOptions
+	o := bench.KernelOptions{Within: kernelAnswerWithin}
+	var all bool
 	var sizes []string
 	var format outputFormat
 	var data string
 	cmd := &cobra.Command{
 		Use: "kernel", Short: "Compare the int8 kernels with memory and other formats", Args: noArguments,
-		Long: `Measures every kernel on every route of this processor, in turn with copying
-memory (memcpy), reading it (read), and other projects' formats (--against). A
-disturbance of the machine therefore reaches all of them alike. Other projects'
-formats are reimplemented in plain Go: their errors and sizes are exact, and
-their speeds compare with the route go.
+		Long: `Measures the kernels on one core, in a cache and in memory, on the route auto
+that all other commands use. Beside it stand copying memory (memcpy), plain Go (× go) and
+the fastest route of this processor: below 1, × fastest means that auto takes a
+slower one. It takes about 15 seconds. Rows take turns, so that a disturbance of
+the machine reaches all of them alike.
+
+--all also measures two cores at once and other projects' formats, in more
+rounds, and prints every route. It takes some minutes. With --route, --cores or
+--against every row is printed, too. Other projects' formats are reimplemented
+in plain Go: their errors and sizes are exact, and their speeds compare with the
+route go.
 
 GB/s count the bytes of the float32 values that are encoded, decoded or added
 to; for memcpy the bytes copied, for read the bytes read. Quantising can be
 faster than memcpy, because it writes a quarter as much.
 
-The second table gives, for each format, the error of encoding and decoding once
+Last comes, for each format, the error of encoding and decoding once
 (relative L2 norm) and the bias (mean error ÷ root mean square of the values).
 Its vectors have 1 Mi values: normal; heavy-tailed; 1 % non-zero; layers of very
 different scale (mean over the layers); and the file of --data, if given.`,
 	}
 	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "also measure two cores at once and the formats of --against, and print every route")
 	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
 	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, the latter two with -stream, or auto, which all other commands use (default: all of this processor)")
-	f.IntSliceVar(&o.Cores, "cores", []int{1, min(2, runtime.NumCPU())}, "how many cores at once")
-	f.IntVar(&o.Rounds, "rounds", 9, "how often each is measured")
-	f.StringSliceVar(&o.Against, "against", bench.AgainstNames(), "formats to measure besides int8 and int4; empty: none")
+	f.IntSliceVar(&o.Cores, "cores", []int{1}, "how many cores at once (with --all 1 and 2)")
+	f.IntVar(&o.Rounds, "rounds", 9, "how often each is measured; if not given, and without --all, at least 3 times and as often as there is time")
+	f.StringSliceVar(&o.Against, "against", nil, fmt.Sprintf("formats to measure besides int8 and int4, of %v (with --all all of them)", bench.AgainstNames()))
 	f.StringVar(&data, "data", string(bench.Gaussian), fmt.Sprintf("the values, of %v, or a file: .npy (float32 or float64) or .raw (float32)", bench.DataNames))
 	format.declare(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -85,6 +98,20 @@ different scale (mean over the layers); and the file of --data, if given.`,
 				return errs.Usagef("--data: %w", err)
 			}
 		}
+		given := cmd.Flags().Changed
+		everything := all || given("route") || given("cores") || given("against")
+		if all {
+			o.Within = 0
+			if !given("cores") {
+				o.Cores = []int{1, min(2, runtime.NumCPU())}
+			}
+			if !given("against") {
+				o.Against = bench.AgainstNames()
+			}
+		}
+		if given("rounds") {
+			o.Within = 0
+		}
 		if err := o.Check(); err != nil {
 			return byFlag(err)
 		}
@@ -98,8 +125,10 @@ different scale (mean over the layers); and the file of --data, if given.`,
 			return printJSON(cmd, results)
 		case format.name == formatGo:
 			return bench.WriteGoKernels(cmd.OutOrStdout(), bench.ThisMachine(), results)
+		case everything:
+			return bench.WriteKernels(cmd.OutOrStdout(), bench.ThisMachine().WithKernels(), results)
 		}
-		return bench.WriteKernels(cmd.OutOrStdout(), results)
+		return bench.WriteAnswer(cmd.OutOrStdout(), bench.ThisMachine().WithKernels(), results)
 	}
 	return cmd
 }
