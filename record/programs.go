@@ -13,6 +13,7 @@ const (
 	ProgramExit    Type = "exit"   // it has ended
 	ProgramClock   Type = "clock"  // the clock of the scenario has started, by Cause
 	ProgramInject  Type = "inject" // Op has happened to Node
+	ProgramSlowed  Type = "slowed" // Node was slow; its shares of a processor
 	ProgramMark    Type = "mark"   // a program has sent a mark
 	ProgramSignal  Type = "signal" // the user has sent Signal
 	ProgramSample  Type = "sample" // Node's sent and received bytes and processor time so far
@@ -54,8 +55,8 @@ type ProgramEvent struct {
 	BytesSent     *uint64      `json:"bytes_sent,omitempty"`
 	BytesReceived *uint64      `json:"bytes_received,omitempty"`
 	Processor     *policy.Time `json:"cpu_us,omitempty"`
-	// At the end of Slow: shares of a processor before it, intended, and used
-	// during it.
+	// Of ProgramSlowed: shares of a processor that the node used while it computed:
+	// before the Slow, the intended one, and during the Slow.
 	ShareBefore float64 `json:"share_before,omitempty"`
 	ShareMeant  float64 `json:"share_meant,omitempty"`
 	ShareTaken  float64 `json:"share_taken,omitempty"`

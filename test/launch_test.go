@@ -5,6 +5,7 @@ package test
 import (
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"testbed/internal/lines"
 	"testbed/internal/rapidtest"
+	"testbed/internal/testenv"
 	"testbed/record"
 )
 
@@ -333,6 +335,15 @@ time.sleep(60)
 	if got := programLines(all[0].stdout.String()); !slices.Equal(got, want) || !strings.HasPrefix(lastLine(text), "testbed: w3 exited with code 3 after ") || !strings.HasSuffix(lastLine(text), "(its last line: enough)") {
 		t.Errorf("%q; stderr %s", got, text)
 	}
+	all = l.lead(t, t.Name(), "launch", injecting(t, "op: Restart, at: 1000, id: 2", "op: Crash, at: 1000, id: 0"), "--clock", "mark", "--hosts", "2@192.168.77.1", "--",
+		"sh", "-c", fmt.Sprintf(`(setsid sleep 1000 &); echo up $TESTBED_INCARNATION; touch %[1]s/$RANK
+			[ $RANK = 1 ] && while ! [ -e %[1]s/0 -a -e %[1]s/2 ]; do sleep 0.1; done && sleep 0.2 && testbed mark start && exit
+			[ $TESTBED_INCARNATION = 1 ] || sleep 1000`, t.TempDir()))
+	end(t, all, 0)
+	want = []string{"w0: up 0", "w1: up 0", "w2: up 0", "w2: up 1"}
+	if got, text := programLines(all[0].stdout.String()), all[0].stderr.String(); !slices.Equal(got, want) || !strings.Contains(text, "Restart w2: ") || !strings.Contains(text, "Crash w0: ") {
+		t.Errorf("%q; stderr %s", got, text)
+	}
 	expectNothing(t, t.Name(), before)
 }
 
@@ -364,18 +375,25 @@ func happened(events []record.ProgramEvent, types ...record.Type) (words []strin
 	return words
 }
 
-// cutting is a scenario of three workers, of which one is cut off for a while.
-func cutting(t *testing.T) string {
+// injecting is a scenario of three workers with these injects. A tenth of a millisecond of it
+// is ten of real time.
+func injecting(t *testing.T, injects ...string) string {
 	t.Helper()
 	file := links(t, "\n")
 	text, err := os.ReadFile(file)
 	if err == nil {
-		err = os.WriteFile(file, append([]byte("injects:\n  - {op: Partition, at: 1000, ids: [2]}\n  - {op: ClearPartition, at: 3000, ids: [2]}\n"), text...), 0o644)
+		err = os.WriteFile(file, fmt.Appendf(nil, "injects:\n  - {%s}\n%s", strings.Join(injects, "}\n  - {"), text), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// cutting is a scenario of which a worker is cut off for a while.
+func cutting(t *testing.T) string {
+	t.Helper()
+	return injecting(t, "op: Partition, at: 1000, ids: [2]", "op: ClearPartition, at: 3000, ids: [2]")
 }
 
 // TestClockOfMarks: injects and late workers count from the mark of a program on, whoever
@@ -439,7 +457,227 @@ func TestClockOfTraffic(t *testing.T) {
 	}
 	r = testbed(t, "net", cutting(t), "--clock", "traffic", "--out", out, "--", "sh", "-c", "testbed in w1 ping -q -c 1 coordinator; testbed mark one; testbed in w0 ping -q -c 1 -W 1 w2")
 	got = happened(programEvents(t, out), record.ProgramClock, record.ProgramMark)
-	if r.code != 0 || !slices.Equal(got, []string{"mark the hubone", "clock the first byte between workers, from w0"}) {
+	if r.code != 0 || len(got) != 2 || got[0] != "mark the hubone" || !strings.HasPrefix(got[1], "clock the first byte between workers, from w") {
 		t.Errorf("net: exit code %d, %q\n%s%s", r.code, got, r.stdout, r.stderr)
+	}
+}
+
+// found is Python that counts the processes with these words in their command line, by
+// their states.
+const found = `
+import os, re, socket, subprocess, sys, time
+from collections import Counter
+def states(*words):
+    all = Counter()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")[:-1] == [w.encode() for w in words]:
+                all[open("/proc/%s/stat" % pid).read().rsplit(")", 1)[1].split()[0]] += 1
+        except OSError: pass
+    return "".join(sorted(all.elements()))
+def until(what, wanted):
+    for _ in range(6000):
+        if what() == wanted: return
+        time.sleep(0.01)
+    sys.exit("waited for %r in vain, it is %r" % (wanted, what()))
+def mark(*what): subprocess.run(["testbed", "mark", *what], check=True)
+rank, incarnation = int(os.environ["RANK"]), int(os.environ["TESTBED_INCARNATION"])
+`
+
+// TestLaunchCrash: what crashes sends nothing more, as after a power cut, and nothing of it
+// is left. What restarts begins anew, with its number, and reaches the others.
+func TestLaunchCrash(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	before := look(t)
+	const script = found + `
+if rank == 0:
+    s = socket.create_server(("", 5000))
+    def peer():
+        while True:
+            c = s.accept()[0]
+            text = c.recv(9, socket.MSG_WAITALL).decode()
+            print("heard", text, flush=True)
+            yield c, text
+    first = dict((text, c) for c, text in (lambda p: [next(p), next(p)])(peer()))
+    until(lambda: states("sleep", "4321"), "SSSS")
+    mark("start")
+    until(lambda: states("sleep", "4321"), "")
+    for c in first.values():
+        c.settimeout(0.7)
+        try: print("told", c.recv(1), flush=True)
+        except TimeoutError: print("told nothing", flush=True)
+        except OSError as e: print("told", e, flush=True)
+    c, text = next(peer())
+    c.sendall(b"well")
+    print(c.recv(4, socket.MSG_WAITALL).decode(), flush=True)
+else:
+    if incarnation == 0:
+        subprocess.Popen(["setsid", "sleep", "4321"])
+        subprocess.Popen("(trap '' HUP TERM INT; setsid sleep 4321 & exit 0)", shell=True)
+    while True:
+        try: s = socket.create_connection(("w0", 5000)); break
+        except OSError: time.sleep(0.05)
+    s.sendall(b"worker %d%d" % (rank, incarnation))
+    if incarnation: s.sendall(s.recv(4, socket.MSG_WAITALL))
+    else: time.sleep(600)
+`
+	out := filepath.Join(t.TempDir(), "out")
+	file := injecting(t, "op: Crash, at: 1000, id: 1", "op: Restart, at: 1000, id: 2, after: 20000", "op: Leave, at: 1000, id: 0", "op: CoordinatorCrash, at: 100, down: 100")
+	r := testbed(t, "launch", file, "--clock", "mark", "--out", out, "--", "python3", "-c", script)
+	got := programLines(r.stdout)
+	want := []string{"w0: heard worker 10", "w0: heard worker 20", "w0: heard worker 21", "w0: told nothing", "w0: told nothing", "w0: well"}
+	slices.Sort(want)
+	if r.code != 0 || !slices.Equal(got, want) {
+		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
+	}
+	for _, line := range []string{"left out, because programs know nothing of them: Leave w0, CoordinatorCrash", "Crash w1: 3 processes", "Restart w2: 3 processes", "w2 is started again, incarnation 1"} {
+		if !strings.Contains(r.stderr, line) {
+			t.Errorf("no %q in\n%s", line, r.stderr)
+		}
+	}
+	injects := 0
+	for _, e := range programEvents(t, out) {
+		if e.Type == record.ProgramInject {
+			injects++
+			if e.Processes == nil || *e.Processes != 3 || e.Left != 0 || e.Node != map[string]string{"Crash": "w1", "Restart": "w2"}[e.Op] {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+	if injects != 2 { // Leave and CoordinatorCrash are none
+		t.Errorf("%d injects are on record", injects)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestLaunchPause: all that runs in a node stops, whatever session it is in, and goes on;
+// a signal reaches it all the same.
+func TestLaunchPause(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	before := look(t)
+	const script = found + `
+if rank == 0:
+    until(lambda: states("sleep", "4321"), "SS")
+    mark("start")
+    until(lambda: states("sleep", "4321"), "TT"); print("paused", flush=True)
+    until(lambda: states("sleep", "4321"), "SS"); print("resumed", flush=True)
+    until(lambda: states("sleep", "4321"), "TT"); print("paused", flush=True)
+    sys.exit(7)
+elif rank == 1:
+    subprocess.Popen(["setsid", "sleep", "4321"])
+    subprocess.Popen("(trap '' HUP; setsid sleep 4321 & exit 0)", shell=True)
+    import signal
+    def over(*_):
+        print("terminated", flush=True)
+        sys.exit(1)
+    signal.signal(signal.SIGTERM, over)
+    while True: time.sleep(1)
+`
+	file := injecting(t, "op: Pause, at: 1000, id: 1", "op: Resume, at: 10000, id: 1", "op: Pause, at: 20000, id: 1", "op: Pause, at: 500, id: 2, heartbeats: true")
+	r := testbed(t, "launch", file, "--clock", "mark", "--grace", "60s", "--", "python3", "-c", script)
+	want := []string{"w0: paused", "w0: paused", "w0: resumed", "w1: terminated"}
+	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1: 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats cuts w2 off") {
+		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestLaunchCentralRestarts: the central program crashes, too, and is started again.
+func TestLaunchCentralRestarts(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	file := injecting(t, "op: CoordinatorCrash, at: 1000, down: 2000", "op: Preempt, at: 100, id: 2, notice: 1000")
+	r := testbed(t, "launch", file, "--clock", "command", "--central", `sh -c 'echo central $TESTBED_INCARNATION; exec sleep 60'`, "--", "sh", "-c", "trap 'echo notice; exit 5' TERM; for k in 1 2 3 4 5 6 7 8; do sleep 0.1; done")
+	want := []string{"coordinator: central 0", "coordinator: central 1", "w2: notice"}
+	if got := programLines(r.stdout); r.code != 0 || !slices.Equal(got, want) {
+		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
+	}
+}
+
+// TestMeasuredLaunchSlow: a node that is to be five times slower has a fifth of the
+// processor time that it had, whatever its processes are, and then all of it again.
+func TestMeasuredLaunchSlow(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needTool(t, "python3")
+	// Two processes compute in turn in w1, and say how many rounds they did in 3 s each.
+	const script = found + `
+if rank == 1:
+    spin = """
+import time
+n, end = 0, time.monotonic() + 3
+while time.monotonic() < end: n += 1
+print(n, flush=True)
+"""
+    for k in range(3):
+        if k == 1: mark("start")
+        subprocess.run(["setsid", "python3", "-c", spin])
+`
+	file := injecting(t, "op: Slow, at: 10, id: 1, factor: 5", "op: Restore, at: 31000, id: 1")
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		out := filepath.Join(t.TempDir(), "out")
+		r := testbed(t, "launch", file, "--clock", "mark", "--out", out, "--", "python3", "-c", script)
+		var counts []float64
+		for _, m := range regexp.MustCompile(`(?m)^w1: (\d+)$`).FindAllStringSubmatch(r.stdout, -1) {
+			counts = append(counts, number(t, m[1]))
+		}
+		return func(m testenv.Machine) error {
+			if r.code != 0 || len(counts) != 3 {
+				return fmt.Errorf("exit code %d, %v\n%s", r.code, counts, r.stderr)
+			}
+			for _, e := range programEvents(t, out) {
+				if e.Type == record.ProgramSlowed {
+					if got := e.ShareBefore / e.ShareTaken; math.Abs(got-5) > 0.5+5*m.Taken {
+						return fmt.Errorf("on record it was %.2f times slower, want 5", got)
+					}
+				}
+			}
+			// The slow one needs time to start, which counts for the others, too.
+			if slow, again := counts[0]/counts[1], counts[2]/counts[0]; math.Abs(slow-5) > 1+5*m.Taken || again < 0.8-m.Taken {
+				return fmt.Errorf("%v rounds: %.2f times slower, want 5, and then %.2f of before", counts, slow, again)
+			}
+			return nil
+		}
+	})
+}
+
+// TestLaunchReport: what was launched, and what ran on a network, has a report.
+func TestLaunchReport(t *testing.T) {
+	needSandbox(t)
+	needTool(t, "python3")
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"launch": {"launch", cutting(t), "--", "python3", "-c", `
+import os, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(150):
+    s.sendto(bytes(1000), ("w0" if os.environ["RANK"] != "0" else "w1", 9))
+    time.sleep(0.01)
+`},
+		"net": {"net", cutting(t), "--", "testbed", "in", "w0", "ping", "-q", "-c", "15", "-i", "0.1", "w1"},
+	} {
+		out := filepath.Join(t.TempDir(), name)
+		r := testbed(t, slices.Insert(args, 2, "--out", out)...)
+		if r.code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", name, r.code, r.stderr)
+		}
+		samples := map[string]bool{}
+		for _, e := range programEvents(t, out) {
+			if e.Type == record.ProgramSample && *e.BytesSent > 0 {
+				samples[e.Node] = true
+			}
+		}
+		if !samples["w0"] || !samples["w1"] {
+			t.Errorf("%s: what nodes sent is on record of %v", name, samples)
+		}
+		r = testbed(t, "report", out, "--trace", filepath.Join(out, "trace.json"))
+		page, err := os.ReadFile(filepath.Join(out, "report.html"))
+		if r.code != 0 || err != nil || !strings.Contains(string(page), "Partition w2") || !strings.Contains(string(page), "exit code 0") {
+			t.Errorf("%s: exit code %d, %v\n%s", name, r.code, err, r.stderr)
+		}
 	}
 }

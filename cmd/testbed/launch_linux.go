@@ -61,11 +61,21 @@ as a shell would, with quotation marks:
 
     testbed launch homogeneous --central 'python3 server.py' --per-node 'w0=python3 first.py' -- python3 worker.py
 
-Workers with join_at start at that time, and the scenario's injects on links
-(Partition, Link, Cut) happen, on a clock that starts when a worker sends the first
-packet to another: imports may take a minute. A program that knows better calls
-testbed mark start; with --clock mark nothing else starts the clock. With --clock
-command it starts with the programs.
+The scenario's injects happen to the programs, and workers with join_at start, on a
+clock that starts when a worker sends the first packet to another: imports may take a
+minute. A program that knows better calls testbed mark start; with --clock mark
+nothing else starts the clock. With --clock command it starts with the programs.
+
+    Crash     cuts the node's links, then kills all that runs in it, as a power cut
+    Restart   does the same, joins the links again and starts CMD anew
+    Pause     stops all that runs in the node, until Resume
+    Slow      leaves the node that part of the processor time that it took before,
+              until Restore; a program that waits or sleeps is not slowed
+    Preempt   sends SIGTERM, and crashes what is left after the notice
+    CoordinatorCrash   crashes and restarts the --central program
+
+Partitions and injects of links happen as in every world. A line at the start says
+what cannot happen to a program, such as Leave.
 
 After the programs a line on standard error says whether the network matched its plan
 since the clock started. --out keeps what happened in programs.jsonl. --strict, --pcap

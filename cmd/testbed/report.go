@@ -17,6 +17,7 @@ import (
 	"testbed/report"
 	"testbed/report/estimates"
 	"testbed/report/picture"
+	"testbed/report/programs"
 	"testbed/report/runs"
 	"testbed/report/sweeps"
 	"testbed/report/timeline"
@@ -31,6 +32,9 @@ func reportCommand() *cobra.Command {
 one scenario. The report is one HTML file that needs no network: which workers
 were slow, what the policy did and why, what it gained, and whether to trust it.
 Missing predictions of the simulator are simulated now.
+
+For the directory that testbed launch or net wrote with --out it shows what every
+node did, its traffic and processor time, the injects, and what programs marked.
 
 For the directory of a sweep it shows the effect of the fields: curves of one
 field, heat maps of more, and which policy is faster where. For a file printed by
@@ -66,6 +70,9 @@ one below the other, to an SVG file. --draw chooses.`,
 		}
 		if slices.ContainsFunc(args, isFile) {
 			return reportEstimate(cmd, args, out, trace)
+		}
+		if slices.ContainsFunc(args, programs.Is) {
+			return reportPrograms(cmd, args, out, trace, drawn)
 		}
 		if !validLoss(loss) {
 			return wrongLoss(loss)
@@ -152,6 +159,36 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), out)
+	return nil
+}
+
+// reportPrograms writes the page of programs of the user's own, and a trace.
+func reportPrograms(cmd *cobra.Command, args []string, out, trace, drawn string) error {
+	switch {
+	case len(args) > 1:
+		return errs.Usagef("name one directory of testbed launch or net, and no other; make a report for each")
+	case drawn != "":
+		return errs.Usagef("--picture draws runs only, not programs of testbed launch or net; remove it")
+	}
+	rec, err := programs.Read(args[0])
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		out = filepath.Join(args[0], "report.html")
+	}
+	for _, page := range []struct {
+		file  string
+		write func(io.Writer, *programs.Record) error
+	}{{trace, programs.WriteTrace}, {out, programs.WriteHTML}} {
+		if page.file == "" {
+			continue
+		}
+		if err := writeFile(page.file, func(w io.Writer) error { return page.write(w, rec) }); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), page.file)
+	}
 	return nil
 }
 

@@ -36,8 +36,11 @@ const (
 type order struct {
 	Start  *cluster.Program `json:"start,omitempty"`
 	Signal syscall.Signal   `json:"signal,omitempty"` // for the program and its process group
-	Kill   bool             `json:"kill,omitempty"`   // everything that runs in the node
-	Taken  bool             `json:"taken,omitempty"`  // a piece of output
+	Kill   bool             `json:"kill,omitempty"`   // all that runs in the node
+	Freeze bool             `json:"freeze,omitempty"` // all that runs in the node
+	Thaw   bool             `json:"thaw,omitempty"`
+	Slow   float64          `json:"slow,omitempty"`  // how many times slower; 1: as before
+	Taken  bool             `json:"taken,omitempty"` // a piece of output
 }
 
 // agentReport is a report of an agent: one of these fields.
@@ -51,14 +54,33 @@ type agentReport struct {
 	Complaint string `json:"complaint,omitempty"` // about the program's behaviour
 
 	Ended  *Ended  `json:"ended,omitempty"`
-	Killed *killed `json:"killed,omitempty"`
+	Killed *met    `json:"killed,omitempty"`
+	Frozen *met    `json:"frozen,omitempty"`
+	Slowed *slowed `json:"slowed,omitempty"`
+	Sample *sample `json:"sample,omitempty"`
 }
 
-// killed has the number of a node's processes that were killed, and of those
-// that could not be.
-type killed struct {
-	Processes int `json:"processes"`
-	Left      int `json:"left,omitempty"`
+// met is how many processes of a node were ended or stopped, how many could not be, and
+// how long it took.
+type met struct {
+	Processes int           `json:"processes"`
+	Left      int           `json:"left,omitempty"`
+	Took      time.Duration `json:"took_ns"`
+}
+
+// slowed are the shares of a processor that a node took while it computed, before it was
+// slowed and then, and the one that was meant.
+type slowed struct {
+	Before float64 `json:"before"`
+	Meant  float64 `json:"meant"`
+	Taken  float64 `json:"taken"`
+}
+
+// sample is what a node has sent, received and computed so far.
+type sample struct {
+	Sent      uint64        `json:"sent"` // bytes of Ethernet frames
+	Received  uint64        `json:"received"`
+	Processor time.Duration `json:"cpu_ns"`
 }
 
 // agentSpec configures an agent.
@@ -79,6 +101,8 @@ type agent struct {
 
 	mu      sync.Mutex
 	running int // the process group of the program, 0 if none runs
+
+	pace *pace
 }
 
 // RunAgent is the process that manages the program of a node, in the node.
@@ -95,6 +119,8 @@ func RunAgent(self *network.Self) error {
 		return err
 	}
 	a.roster.spare = append(a.roster.spare, a.spec.Spare...)
+	a.pace = newPace(a.roster, self.Raise)
+	go a.pace.keep(func(s sample) { self.Tell(agentReport{Sample: &s}) })
 	err = programs.ServeMarks(a.spec.Node, func(m programs.Mark) { a.self.Tell(agentReport{Mark: &m}) })
 	if err != nil {
 		return err
@@ -139,10 +165,30 @@ func (a *agent) obey(o order) {
 		}
 		a.mu.Unlock()
 	case o.Kill:
+		began := time.Now()
+		a.pace.release() // what is started next is not stopped
 		n, left := a.roster.kill()
-		a.self.Tell(agentReport{Killed: &killed{n, left}})
+		a.self.Tell(agentReport{Killed: &met{n, left, time.Since(began)}})
+	case o.Freeze:
+		began := time.Now()
+		n, left := a.pace.freeze()
+		a.self.Tell(agentReport{Frozen: &met{n, left, time.Since(began)}})
+	case o.Thaw:
+		a.pace.thaw()
+	case o.Slow == 1:
+		a.endSlow()
+	case o.Slow != 0:
+		a.endSlow()
+		a.pace.slow(o.Slow)
 	case o.Taken:
 		<-a.window
+	}
+}
+
+// endSlow ends a Slow, if there is one, and reports what came of it.
+func (a *agent) endSlow() {
+	if s := a.pace.restore(); s != nil {
+		a.self.Tell(agentReport{Slowed: s})
 	}
 }
 
@@ -237,6 +283,9 @@ func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
 	e := &Ended{Node: a.spec.Node, Code: ws.ExitStatus()}
 	if ws.Signaled() {
 		e.Signal = ws.Signal()
+	}
+	if s := a.pace.soFar(); s != nil {
+		a.self.Tell(agentReport{Slowed: s})
 	}
 	a.self.Tell(agentReport{Ended: e})
 }

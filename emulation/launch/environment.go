@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"testbed/emulation/programs"
 )
 
 // Environment variables of a program, in addition to those of package programs.
@@ -15,9 +17,6 @@ const (
 
 // marksFD is the descriptor for marks: the first that is not a standard file.
 const marksFD = 3
-
-// iface is the interface of every node.
-const iface = "eth0"
 
 // rank is the position of a worker's program among all.
 type rank struct {
@@ -50,7 +49,7 @@ func (r rank) variables() []string {
 }
 
 // interfaces make libraries use the node's interface.
-var interfaces = []string{"GLOO_SOCKET_IFNAME=" + iface, "NCCL_SOCKET_IFNAME=" + iface, "TP_SOCKET_IFNAME=" + iface}
+var interfaces = []string{"GLOO_SOCKET_IFNAME=" + programs.Interface, "NCCL_SOCKET_IFNAME=" + programs.Interface, "TP_SOCKET_IFNAME=" + programs.Interface}
 
 // environment is the environment of a node's program: the user's, then the
 // network's and the launch's variables, which take precedence. r is nil for a

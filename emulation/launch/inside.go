@@ -18,8 +18,8 @@ import (
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
 	"testbed/emulation/programs"
+	"testbed/policy"
 	"testbed/record"
-	"testbed/shaping/userlink"
 )
 
 // driver carries out the decisions of a Machine, in the job's goroutine.
@@ -33,20 +33,23 @@ type driver struct {
 	env     []string // of programs, without their ranks
 	dir     string
 	began   time.Time
-	ticks   int            // the last timer that was set
-	counted []func() error // for each requested count of the router
+	ticks   int // the last timer that was set
 	over    bool
 
 	incarnations map[string]int
+	injects      map[string]Action // whose outcome the agent of the node is to tell
 }
 
 // RunLaunch is Run in the sandbox.
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
-	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, began: time.Now()}
+	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, injects: map[string]Action{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
 	d.machine = NewMachine(d.spec.Machine)
+	for _, line := range d.spec.Unfit {
+		s.Tell("%s", line)
+	}
 	go func() {
 		for {
 			var c signalCommand
@@ -59,7 +62,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	// The reader of the output may close it.
 	signal.Ignore(unix.SIGPIPE)
 	var err error
-	if d.ground, err = programs.Build(s, &d.spec.Network, d.count); err != nil {
+	if d.ground, err = programs.Build(s, &d.spec.Network); err != nil {
 		return err
 	}
 	if err := d.prepare(); err != nil {
@@ -69,6 +72,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	for node, s := range d.spec.Starts {
 		commands[node] = s.Command
 	}
+	d.began = time.Now() // as the record
 	if err := d.ground.RecordBegin(commands, d.spec.Machine.Clock); err != nil {
 		return err
 	}
@@ -84,7 +88,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &result.Exit, Cause: result.Cause}); err != nil {
 		return err
 	}
-	if result.Fidelity, err = d.ground.End(false); err != nil {
+	if result.Fidelity, err = d.ground.End(); err != nil {
 		return err
 	}
 	return s.Hand(note{Result: &result})
@@ -213,9 +217,39 @@ func (d *driver) do(a Action) error {
 	case Start:
 		return d.start(a)
 	case Signal:
+		if a.Inject != "" {
+			if err := d.injected(a, nil); err != nil {
+				return err
+			}
+		}
 		return d.order(a.Node, order{Signal: a.Signal})
 	case Kill:
 		return d.order(a.Node, order{Kill: true})
+	case PowerOff:
+		d.injects[a.Node] = a
+		return d.ground.Isolate(a.Node, true, func() error { return d.order(a.Node, order{Kill: true}) })
+	case PowerOn:
+		return d.ground.Isolate(a.Node, false, func() error { return nil })
+	case Freeze:
+		d.injects[a.Node] = a
+		return d.order(a.Node, order{Freeze: true})
+	case Thaw:
+		if a.Inject != "" {
+			if err := d.injected(a, nil); err != nil {
+				return err
+			}
+		}
+		return d.order(a.Node, order{Thaw: true})
+	case Slow:
+		if err := d.injected(a, nil); err != nil {
+			return err
+		}
+		return d.order(a.Node, order{Slow: a.Factor})
+	case Restore:
+		if err := d.injected(a, nil); err != nil {
+			return err
+		}
+		return d.order(a.Node, order{Slow: 1})
 	case StartClock:
 		return d.ground.StartClock(a.Text, d.spec.Zero)
 	case Say:
@@ -224,6 +258,35 @@ func (d *driver) do(a Action) error {
 		d.over = true
 	}
 	return nil
+}
+
+// injected records and reports that an inject has happened, to the number of
+// processes in met.
+func (d *driver) injected(a Action, met *met) error {
+	e := record.ProgramEvent{Type: record.ProgramInject, Node: a.Node, Op: string(a.Inject), Factor: a.Factor}
+	text := fmt.Sprintf("%s %s", a.Inject, a.Node)
+	if a.Factor != 0 {
+		text += fmt.Sprintf(" by %g", a.Factor)
+	}
+	if met != nil {
+		e.Processes, e.Left, e.Duration = &met.Processes, met.Left, policy.Time(met.Took.Microseconds())
+		text += fmt.Sprintf(": %d processes", met.Processes)
+		if met.Processes == 1 {
+			text = strings.TrimSuffix(text, "es")
+		}
+		if met.Left > 0 {
+			text += fmt.Sprintf(", and %d that wait for a device and could not be met", met.Left)
+		}
+	}
+	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
+	return d.ground.Record(e)
+}
+
+// slowed records the result of a Slow.
+func (d *driver) slowed(node string, s *slowed) error {
+	d.s.Tell("%s had %.3g of a processor while it computed, and before it was slowed %.3g: %.3g times slower, and %.3g were meant",
+		node, s.Taken, s.Before, s.Before/s.Taken, s.Before/s.Meant)
+	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareMeant: s.Meant, ShareTaken: s.Taken})
 }
 
 // order sends an order to the agent of a node. The end of an agent has been
@@ -240,7 +303,9 @@ func (d *driver) start(a Action) error {
 	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramStart, Node: a.Node, Incarnation: a.Incarnation}); err != nil {
 		return err
 	}
-	d.incarnations[a.Node] = a.Incarnation
+	if d.incarnations[a.Node] = a.Incarnation; a.Incarnation > 0 {
+		d.s.Tell("%.1f s: %s is started again, incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
+	}
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }
 
@@ -276,10 +341,27 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 			return d.tell(Marked{node})
 		}
 	case r.Killed != nil:
-		if r.Killed.Left > 0 {
+		if a, is := d.injects[node]; is && a.Do == PowerOff {
+			delete(d.injects, node)
+			if err := d.injected(a, r.Killed); err != nil {
+				return err
+			}
+		} else if r.Killed.Left > 0 {
 			d.s.Tell("%d processes in %s could not be ended: they wait for a device", r.Killed.Left, node)
 		}
 		return d.tell(Killed{node})
+	case r.Frozen != nil:
+		if a, is := d.injects[node]; is && a.Do == Freeze {
+			delete(d.injects, node)
+			return d.injected(a, r.Frozen)
+		}
+	case r.Slowed != nil:
+		return d.slowed(node, r.Slowed)
+	case r.Sample != nil:
+		return d.ground.Record(record.ProgramEvent{
+			Type: record.ProgramSample, Node: node, BytesSent: &r.Sample.Sent, BytesReceived: &r.Sample.Received,
+			Processor: new(policy.Time(r.Sample.Processor.Microseconds())),
+		})
 	}
 	return nil
 }
@@ -291,15 +373,6 @@ func (d *driver) broken(err error) error {
 	}
 	d.s.Tell("the programs' output is incomplete: %v", err)
 	return nil
-}
-
-// count handles a count of the router.
-func (d *driver) count(*userlink.Stats) {
-	if len(d.counted) > 0 {
-		next := d.counted[0]
-		d.counted = d.counted[1:]
-		d.s.Post(next)
-	}
 }
 
 // longestCause is the longest shown part of a program's last line.

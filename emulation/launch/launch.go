@@ -72,6 +72,7 @@ type spec struct {
 	Dir     string
 	Zero    policy.Time // the scenario time at the start of its clock
 	Colours [2]bool     // standard output and error are terminals
+	Unfit   []string    // what happens to no program, in words
 }
 
 // start describes how to start the program of a node.
@@ -218,6 +219,7 @@ func (o *Options) job() (*spec, error) {
 			return nil, errs.Usagef("--per-node %s=…: no such worker; the workers are %s", name, strings.Join(names, " "))
 		}
 	}
+	j.Machine.Injects, j.Unfit = injectsOf(s, len(o.Central) > 0)
 	return j, nil
 }
 

@@ -147,21 +147,28 @@ type meter struct {
 	ended time.Duration // of processes that have ended
 }
 
-// read is the processor time of some processes, and of earlier ones that have
-// ended.
+// read is the processor time of some processes, and of all that were read before.
 func (m *meter) read(pids []int) time.Duration {
 	sum := time.Duration(0)
 	now := make(map[int]time.Duration, len(pids))
-	for _, pid := range pids {
-		if t, is := processorTime(pid); is {
+	add := func(pid int) {
+		if _, is := now[pid]; is {
+			return
+		}
+		t, lives := processorTime(pid)
+		if before := m.last[pid]; !lives || t < before { // it has ended, or another one has its number
+			m.ended += before
+		}
+		if lives {
 			now[pid] = t
 			sum += t
 		}
 	}
-	for pid, t := range m.last {
-		if n, is := now[pid]; !is || n < t { // it has ended, or another process has its number
-			m.ended += t
-		}
+	for _, pid := range pids {
+		add(pid)
+	}
+	for pid := range m.last {
+		add(pid)
 	}
 	m.last = now
 	return m.ended + sum

@@ -4,6 +4,7 @@ package network
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"testbed/policy"
@@ -18,17 +19,24 @@ type LinkFaults struct {
 
 	network  *Network
 	schedule *faults.Schedule
+	at       time.Duration // of the last Apply; before the first, it is before all times
+	isolated []string      // nodes that are cut off beside the schedule
 }
 
 // LinkFaults returns the faults of a schedule for the network.
 func (n *Network) LinkFaults(of *faults.Schedule) *LinkFaults {
-	return &LinkFaults{network: n, schedule: of}
+	return &LinkFaults{network: n, schedule: of, at: -1}
 }
 
 // Apply applies the faults that are active from this real time on, since
 // scenario time zero. It computes the whole plan, never from the one before.
 func (f *LinkFaults) Apply(at time.Duration) error {
-	plan, err := shaping.Compose(f.network.Undilated, f.schedule.At(at))
+	f.at = at
+	active := f.schedule.At(at)
+	for _, name := range f.isolated {
+		active = append(active, shaping.Partition{Nodes: []string{name}})
+	}
+	plan, err := shaping.Compose(f.network.Undilated, active)
 	if err == nil {
 		plan, err = plan.Dilated(f.network.Dilation)
 	}
@@ -39,6 +47,16 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 		return fmt.Errorf("carrying out the injects of links at %v: %w", at, err)
 	}
 	return nil
+}
+
+// Isolate cuts a node off from all others, beside what the schedule does to it, or ends
+// that.
+func (f *LinkFaults) Isolate(node string, cut bool) error {
+	f.isolated = slices.DeleteFunc(f.isolated, func(name string) bool { return name == node })
+	if cut {
+		f.isolated = append(f.isolated, node)
+	}
+	return f.Apply(f.at)
 }
 
 // Schedule applies the faults on a clock that began at the scenario time zero,

@@ -128,18 +128,19 @@ type Ground struct {
 	captures []*capture
 	watch    *monitor.Watch
 	faults   *network.LinkFaults
-	began    time.Time // the record
+	began    time.Time      // the record
+	asked    []func() error // for each count that the router was asked for
+	isolated bool           // some node was, some time
 }
 
-// Build makes the network. It calls onCount with each count of the router;
-// onCount may be nil.
-func Build(s *network.Supervisor, spec *Spec, onCount func(*userlink.Stats)) (*Ground, error) {
+// Build makes the network.
+func Build(s *network.Supervisor, spec *Spec) (*Ground, error) {
 	g := &Ground{S: s, spec: spec, over: make(chan struct{})}
 	var err error
 	if g.Hosts, err = cluster.Connect(s, spec.Layout); err != nil {
 		return nil, err
 	}
-	if g.Links, err = s.BringUp(spec.Plan, spec.Dilation, spec.Links, onCount); err != nil {
+	if g.Links, err = s.BringUp(spec.Plan, spec.Dilation, spec.Links, g.counted); err != nil {
 		return nil, err
 	}
 	g.faults = g.Links.LinkFaults(spec.Faults)
@@ -190,9 +191,6 @@ func LinkBinary() error {
 	return nil
 }
 
-// Faults carries out the faults of the links.
-func (g *Ground) Faults() *network.LinkFaults { return g.faults }
-
 // Captures are the processes of captures in a node.
 func (g *Ground) Captures(node string) (pids []int) {
 	for _, c := range g.captures {
@@ -208,14 +206,42 @@ func (g *Ground) Watch() {
 	g.watch = monitor.NewWatch(g.Links, g.Links.Kernel.Nodes())
 	g.Hosts.OnSample = g.watch.Remote
 	if g.Hosts.Several() {
-		g.Links.AskCount() // so that other hosts begin, too
+		g.ask(func() error { return nil }) // so that other hosts begin, too
+	}
+}
+
+// Isolate cuts a node off from all others, and calls then when no packet of its passes
+// any more; or it joins the node again, and calls then at once.
+func (g *Ground) Isolate(node string, cut bool, then func() error) error {
+	g.isolated = true
+	if err := g.faults.Isolate(node, cut); err != nil {
+		return err
+	}
+	if !cut || g.Links.Router() == nil {
+		return then()
+	}
+	g.ask(then) // the router answers when it has done what it was told before
+	return nil
+}
+
+// ask asks the router for its count, and has do called when it has answered.
+func (g *Ground) ask(do func() error) {
+	g.asked = append(g.asked, do)
+	g.Links.AskCount()
+}
+
+// counted takes a count of the router. The last one was not asked for.
+func (g *Ground) counted(*userlink.Stats) {
+	if len(g.asked) > 0 {
+		do := g.asked[0]
+		g.asked = g.asked[1:]
+		g.S.Post(do)
 	}
 }
 
 // End takes the network down, when all programs have ended, and returns its
-// fidelity since Watch: nil without a Watch. cut reports that paths were cut in
-// addition to the spec's faults.
-func (g *Ground) End(cut bool) (*monitor.Record, error) {
+// fidelity since Watch: nil without a Watch.
+func (g *Ground) End() (*monitor.Record, error) {
 	defer close(g.over)
 	var seen fidelity.Measurements
 	if g.watch != nil {
@@ -238,7 +264,7 @@ func (g *Ground) End(cut bool) (*monitor.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, some := g.spec.Faults.Next(-1); !some && !cut { // a planned cut loses packets, and netem does not separate them from other losses
+	if _, some := g.spec.Faults.Next(-1); !some && !g.isolated { // a planned cut loses packets, and netem does not separate them from other losses
 		seen.UnplannedDrops = monitor.NetemExcess(g.spec.Plan, counts)
 	}
 	monitor.EnterRouter(router, &seen)

@@ -87,7 +87,7 @@ func (g *Ground) StartClock(by string, zero policy.Time) error {
 	if err := g.Record(record.ProgramEvent{Type: record.ProgramClock, Cause: by}); err != nil {
 		return err
 	}
-	g.Faults().Schedule(time.Now(), zero, func(before, at time.Duration) error {
+	g.faults.Schedule(time.Now(), zero, func(before, at time.Duration) error {
 		for _, e := range resolved.NetworkChanges(g.spec.Faults, before, at) {
 			if err := g.Record(record.ProgramEvent{Type: e.Type, Op: e.Op, Node: e.Node, From: e.From, To: e.To, IDs: e.IDs}); err != nil {
 				return err

@@ -28,7 +28,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	}
 	var sent signals
 	go sent.pass(s)
-	ground, err := programs.Build(s, &spec.Network, nil)
+	ground, err := programs.Build(s, &spec.Network)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if note.Fidelity, err = ground.End(false); err != nil {
+	if note.Fidelity, err = ground.End(); err != nil {
 		return err
 	}
 	return s.Hand(note)
@@ -103,6 +103,9 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	where := cmp.Or(spec.At, "hub")
 	if err := g.RecordBegin(map[string][]string{where: spec.Command}, spec.Clock); err != nil {
 		return n, err
+	}
+	if spec.Record {
+		g.Sample()
 	}
 	if clock.Begin() {
 		if err := g.StartClock(clock.By, 0); err != nil {

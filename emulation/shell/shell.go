@@ -54,6 +54,7 @@ type Options struct {
 type programSpec struct {
 	Network programs.Spec
 	Clock   programs.Rule
+	Record  bool // it is kept
 	Command []string
 	At      string
 	// Terminal reports that standard input is a terminal, for Command to control.
@@ -105,7 +106,7 @@ func Run(ctx context.Context, o Options) (exit int, err error) {
 	defer signal.Stop(signals)
 
 	job, err := network.Start(context.Background(), hosts.Job(KindProgram, programSpec{
-		Network: spec, Clock: o.Clock, Command: o.Command, At: o.At, Terminal: stdio.terminal != nil,
+		Network: spec, Clock: o.Clock, Record: o.Dir != "", Command: o.Command, At: o.At, Terminal: stdio.terminal != nil,
 	}), sandbox.Config{Stdin: stdio.in, Stdout: stdio.out, Stderr: stdio.err})
 	if err != nil {
 		return 0, err

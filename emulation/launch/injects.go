@@ -1,0 +1,53 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+
+	"testbed/policy"
+	"testbed/scenarios/faults"
+	"testbed/scenarios/resolved"
+)
+
+// injectsOf are the injects of a scenario that happen to programs. What happens to links
+// is none of them. unfit says in words what cannot happen to a program.
+func injectsOf(s *resolved.Scenario, central bool) (injects []Inject, unfit []string) {
+	zero := s.ClockDuration(s.FirstJoin())
+	var left []string
+	for _, in := range s.Injects {
+		i := Inject{Op: in.Op, At: s.ClockDuration(in.At) - zero}
+		if in.ID != nil {
+			i.Node = in.ID.Node()
+		}
+		switch in.Op {
+		case faults.Partition, faults.ClearPartition:
+			continue
+		case faults.Pause:
+			if in.Heartbeats {
+				unfit = append(unfit, fmt.Sprintf("Pause %s with heartbeats cuts %s off from the other workers, and its program goes on", i.Node, i.Node))
+				continue
+			}
+		case faults.Slow:
+			i.Factor = *in.Factor
+		case faults.Restart:
+			i.After = s.ClockDuration(in.After)
+		case faults.Preempt:
+			i.Notice = s.ClockDuration(in.Notice)
+		case faults.CoordinatorCrash:
+			if !central {
+				left = append(left, in.String())
+				continue
+			}
+			i.Op, i.Node, i.After = faults.Restart, policy.CoordinatorNode, s.ClockDuration(in.Down)
+		case faults.Crash, faults.Resume, faults.Restore:
+		default:
+			left = append(left, in.String())
+			continue
+		}
+		injects = append(injects, i)
+	}
+	if len(left) > 0 {
+		unfit = append(unfit, "left out, because programs know nothing of them: "+strings.Join(left, ", "))
+	}
+	return injects, unfit
+}

@@ -1,0 +1,189 @@
+//go:build linux
+
+package launch
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/emulation/programs"
+	"testbed/internal/steady"
+)
+
+// pace says how fast a node computes: it stops all that runs in the node, and lets it go
+// on. That needs no right that a sandbox lacks, and leaves nothing behind, as groups of
+// the kernel's (cgroups) would. It also measures.
+type pace struct {
+	roster *roster
+	raise  func(tid int)
+
+	mu        sync.Mutex
+	meter     meter
+	frozen    bool
+	stopped   bool      // by the throttle
+	throttle  *throttle // nil: the node is as fast as it can be
+	began     *slowed   // of throttle
+	windows   []float64 // shares of a processor, one for each sampleEvery
+	slowAt    int       // of windows, when the throttle began
+	last      time.Duration
+	lastAt    time.Duration
+	straddles bool // the window under way is of two paces, and counts for neither
+	wake      chan struct{}
+}
+
+func newPace(r *roster, raise func(tid int)) *pace {
+	return &pace{roster: r, raise: raise, lastAt: steady.Now(), wake: make(chan struct{}, 1)}
+}
+
+// freeze stops the node, until thaw.
+func (p *pace) freeze() (stopped, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen, p.straddles = true, true
+	return p.roster.stop()
+}
+
+func (p *pace) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen {
+		p.frozen, p.straddles = false, true
+		if !p.stopped {
+			p.roster.resume()
+		}
+	}
+}
+
+// release is thaw for a node that is about to be killed.
+func (p *pace) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen, p.stopped = false, false
+}
+
+// slow makes the node that many times slower than it was, until restore.
+func (p *pace) slow(factor float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, meant := slowShare(p.windows, factor)
+	p.began = &slowed{Before: before, Meant: meant}
+	p.throttle = newThrottle(meant, steady.Now(), p.meter.read(p.roster.members()))
+	p.slowAt, p.straddles = len(p.windows), true
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// restore is the end of slow. It returns what the node took meanwhile, as soFar does.
+func (p *pace) restore() *slowed {
+	s := p.soFar()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.throttle == nil {
+		return nil
+	}
+	p.throttle, p.straddles = nil, true
+	p.windows = p.windows[:p.slowAt] // what is slow is no measure of what is not
+	if p.stopped {
+		p.stopped = false
+		if !p.frozen {
+			p.roster.resume()
+		}
+	}
+	return s
+}
+
+// soFar is what a node has taken since it is slow, nil if it is not or not for long
+// enough.
+func (p *pace) soFar() *slowed {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.throttle == nil {
+		return nil
+	}
+	s := *p.began
+	if s.Taken = typicalShare(p.windows[p.slowAt:]); s.Taken == 0 {
+		return nil
+	}
+	return &s
+}
+
+// rosterEvery is the time between two looks for new processes of a node that is slow.
+const rosterEvery = 100 * time.Millisecond
+
+// keep measures, and tells it, for ever. While the node is slow it does that, too.
+func (p *pace) keep(tell func(sample)) {
+	runtime.LockOSThread()
+	go func() {
+		for range time.Tick(sampleEvery) {
+			if s, is := p.sample(); is {
+				tell(s)
+			}
+		}
+	}()
+	raised := false
+	for range p.wake {
+		if !raised { // whoever is to be stopped must not keep this thread waiting
+			p.raise(unix.Gettid())
+			raised = true
+		}
+		var members []int
+		for looked := time.Duration(0); ; time.Sleep(throttleTick) {
+			if now := steady.Now(); now-looked >= rosterEvery {
+				members, looked = p.roster.members(), now
+			}
+			if !p.look(members) {
+				break
+			}
+		}
+	}
+}
+
+// look stops the node or lets it go on, as the throttle says, and says whether there is
+// one.
+func (p *pace) look(members []int) (slow bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.throttle == nil {
+		return false
+	}
+	run := p.throttle.look(steady.Now(), p.meter.read(members))
+	if run == !p.stopped || p.frozen {
+		return true
+	}
+	p.stopped = !run
+	sig := unix.SIGSTOP
+	if run {
+		sig = unix.SIGCONT
+	}
+	for _, pid := range members {
+		_ = unix.Kill(pid, sig) // it may have ended
+	}
+	return true
+}
+
+// sample measures what the node has done so far, and says whether that is new.
+func (p *pace) sample() (s sample, is bool) {
+	members := p.roster.members()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := steady.Now()
+	s.Processor = p.meter.read(members)
+	if p.throttle == nil && len(p.windows) >= mostWindows {
+		p.windows = p.windows[1:]
+	}
+	if len(members) > 0 && !p.frozen && !p.straddles {
+		p.windows = append(p.windows, float64(s.Processor-p.last)/float64(now-p.lastAt))
+	}
+	p.last, p.lastAt, p.straddles = s.Processor, now, false
+	var err error
+	s.Sent, s.Received, err = programs.InterfaceBytes()
+	return s, err == nil && len(members) > 0
+}
+
+// mostWindows are as many as are kept of a node that is not slow: ten minutes.
+const mostWindows = 1200

@@ -1,0 +1,73 @@
+//go:build linux
+
+package programs
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"testbed/internal/thread"
+	"testbed/record"
+)
+
+// InterfaceBytes returns the bytes that the network namespace of this thread has sent and
+// received on the interface of a node, as Ethernet frames.
+func InterfaceBytes() (sent, received uint64, err error) {
+	text, err := os.ReadFile("/proc/thread-self/net/dev")
+	if err != nil {
+		return 0, 0, err
+	}
+	return parseInterface(string(text))
+}
+
+// parseInterface reads the counters of Interface (proc_pid_net(5), dev).
+func parseInterface(text string) (sent, received uint64, err error) {
+	const receivedField, sentField = 0, 8
+	for line := range strings.Lines(text) {
+		name, counts, found := strings.Cut(line, ":")
+		f := strings.Fields(counts)
+		if !found || strings.TrimSpace(name) != Interface || len(f) <= sentField {
+			continue
+		}
+		if received, err = strconv.ParseUint(f[receivedField], 10, 64); err == nil {
+			sent, err = strconv.ParseUint(f[sentField], 10, 64)
+		}
+		return sent, received, err
+	}
+	return 0, 0, fmt.Errorf("the node has no interface %s", Interface)
+}
+
+// Sample records what the nodes on this host have sent and received, until the network
+// is taken down. Nodes that have carried nothing since the sample before are left out.
+func (g *Ground) Sample() {
+	names := g.Links.Kernel.Nodes()
+	go thread.Do(func() {
+		before := map[string][2]uint64{}
+		ticker := time.NewTicker(SampleEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-g.over:
+				return
+			case <-ticker.C:
+			}
+			for _, name := range names {
+				if unix.Setns(g.Links.NS(name), unix.CLONE_NEWNET) != nil {
+					return // the network is being taken down
+				}
+				sent, received, err := InterfaceBytes()
+				if now := [2]uint64{sent, received}; err == nil && before[name] != now {
+					before[name] = now
+					g.S.Post(func() error {
+						return g.Record(record.ProgramEvent{Type: record.ProgramSample, Node: name, BytesSent: &sent, BytesReceived: &received})
+					})
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,21 @@
+//go:build linux
+
+package programs
+
+import "testing"
+
+func TestParseInterface(t *testing.T) {
+	const text = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:       7       1    0    0    0     0          0         0        7       1    0    0    0     0       0          0
+  eth0: 123456     100    0    0    0     0          0         0   654321     200    0    0    0     0       0          0
+`
+	if sent, received, err := parseInterface(text); sent != 654321 || received != 123456 || err != nil {
+		t.Errorf("%d, %d, %v", sent, received, err)
+	}
+	for _, text := range []string{"", "eth0: 1 2", "eth0: x 0 0 0 0 0 0 0 0"} {
+		if _, _, err := parseInterface(text); err == nil {
+			t.Errorf("%q: no error", text)
+		}
+	}
+}
