@@ -36,7 +36,7 @@ docs/bench.md explains the figures. Leave the machine idle meanwhile.`,
 
 // kernelAnswerWithin is the time after which bench kernel begins no further
 // round. A round of a size in memory takes up to 2 s.
-const kernelAnswerWithin = 11 * time.Second
+const kernelAnswerWithin = 10 * time.Second
 
 // byFlag names the flag in an error that names the flag's field.
 func byFlag(err error) error {
