@@ -99,7 +99,7 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, shown, _ := strings.Cut(string(page), "It begins so:\n\n```\n")
+	_, shown, _ := strings.Cut(string(page), "It begins with:\n\n```\n")
 	shown, _, _ = strings.Cut(shown, "```")
 	if len(shown) < 100 || !strings.HasPrefix(string(want), shown) {
 		t.Errorf("docs/policies.md does not show the beginning of %s", transcript)
