@@ -30,9 +30,10 @@ lint: vulnerabilities ## the linters, and known vulnerabilities
 vulnerabilities:
 	$(VULNS) ./...
 
-generate: ## what is made from the code: the schema, the Python fields, the reference of commands
+generate: ## what is made from the code: the schema, the Python fields, the references of fields and commands
 	go test ./scenarios/schema -update
 	go test ./cmd/testbed -run Reference -update
+	go test ./record -run Page -update
 	$(PYTHON) python/tools/fields.py
 
 docs: ## the notebooks as pages; needs ./python[dev]

@@ -7,12 +7,10 @@ import (
 
 // LinkDrops are the packets that the links of a node have dropped as planned.
 type LinkDrops struct {
-	Node string `json:"node"`
-	// Up and Down count packets beyond the queues of its access link, Path packets
-	// lost on its paths to other nodes.
-	Up   uint64 `json:"up,omitempty"`
-	Down uint64 `json:"down,omitempty"`
-	Path uint64 `json:"path,omitempty"`
+	Node string `json:"node"`           // The node.
+	Up   uint64 `json:"up,omitempty"`   // Packets beyond the queue of its uplink.
+	Down uint64 `json:"down,omitempty"` // Packets beyond the queue of its downlink.
+	Path uint64 `json:"path,omitempty"` // Packets lost on its paths to other nodes.
 }
 
 // String says how many packets each link has dropped.

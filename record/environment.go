@@ -83,12 +83,11 @@ type HostEnvironment struct {
 
 // Host is a host of a run over several, with its nodes. The first host leads.
 type Host struct {
-	Name  string   `json:"name"`
-	Nodes []string `json:"nodes"`
-	// ClockBound is the largest possible error in the estimate of its clock
-	// relative to the leader's at the end of the run. It is in microseconds of the
-	// clock, rounded up. It is zero for the leader, and in a run that was cut
-	// short.
+	Name  string   `json:"name"`  // The host's name.
+	Nodes []string `json:"nodes"` // The nodes on it.
+	// A bound on the error of the host's clock against the leader's at the end of
+	// the run, in real microseconds, rounded up. It is 0 for the leader, and in a
+	// run that was cut short.
 	ClockBound int64 `json:"clock_bound_us"`
 }
 

@@ -13,148 +13,192 @@ type Type string
 
 // The types of events.
 const (
-	RunStart    Type = "run_start"
-	Absent      Type = "absent" // a worker did not take part in the run at its beginning
-	Join        Type = "join"
-	Step        Type = "step" // a worker has completed an inner step
-	Arrive      Type = "arrive"
+	// The run begins; `run` describes it.
+	RunStart Type = "run_start"
+	// A worker is missing at the start.
+	Absent Type = "absent"
+	// A worker has become a member.
+	Join Type = "join"
+	// A worker has done an inner step. The worker timed it, within
+	// `clock_error_us`.
+	Step Type = "step"
+	// The coordinator hears of a worker's arrival, `offset_us` after the first.
+	Arrive Type = "arrive"
+	// A deadline for the round was set, for `at_us`.
 	DeadlineSet Type = "deadline"
-	RoundClose  Type = "round_close"
+	// A decision: the round closes. `duration_us` is the timer's lateness if enough
+	// had arrived, `held_us` the wait for joiners (`join: blocking`).
+	RoundClose Type = "round_close"
+	// An attempt (`epoch`) at the all-reduce begins. `ring` is its
+	// [order](ring.md), if it is not by number.
 	ReduceStart Type = "reduce_start"
+	// The attempt has failed.
 	ReduceAbort Type = "reduce_abort"
-	Reduced     Type = "reduced" // a worker has the outcome of a reduction
-	ReduceDone  Type = "reduce_done"
-	OuterStep   Type = "outer_step"
-	// Merge says that a worker has added the effect of the outer step of Round to
-	// its parameters, after inner step Step of the next round.
-	Merge         Type = "merge"
-	State         Type = "state"       // the outer states after an outer step, compared
-	Validated     Type = "validated"   // the loss of the outer state after an outer step
-	Contributed   Type = "contributed" // what a worker's contribution to an outer step was like
+	// Real runs: a worker has the outcome, timed as a step is. `duration_us` counts
+	// from its order to reduce. `bytes_sent` and `bytes_received` are its own.
+	Reduced Type = "reduced"
+	// The attempt has succeeded.
+	ReduceDone Type = "reduce_done"
+	// The outcome is final: an outer step is taken.
+	OuterStep Type = "outer_step"
+	// [Overlapping rounds](learning.md#outer-steps-of-the-field): a worker has
+	// applied the outer step of `round` after inner step `step` of the next round.
+	Merge Type = "merge"
+	// Outer states were compared after an outer step. `loss` is that of the
+	// stand-in.
+	State Type = "state"
+	// [Training](learning.md#what-is-recorded): the validation loss after an outer
+	// step.
+	Validated Type = "validated"
+	// [Training](learning.md#what-is-recorded): a worker's contribution.
+	Contributed Type = "contributed"
+	// A member was silent for a heartbeat period or more.
 	HeartbeatMiss Type = "heartbeat_miss"
-	Sideline      Type = "sideline"
-	Rejoin        Type = "rejoin"
-	Evict         Type = "evict"
-	Crash         Type = "crash"
-	Restart       Type = "restart" // a new process of a worker has begun
-	Fail          Type = "fail"    // a worker gives up, and says so
-	Preempt       Type = "preempt" // a worker is warned that it will be killed after Duration
-	Leave         Type = "leave"
-	Slow          Type = "slow"
-	Restore       Type = "restore"
-	Pause         Type = "pause"
-	Resume        Type = "resume"
-	Partition     Type = "partition"
-	Heal          Type = "heal"
-	LinkFault     Type = "link" // a link has other properties, or carries nothing
-	LinkRestored  Type = "link_restored"
-	// FailReduce says that a worker's next reduction fails, or the one under way.
+	// A decision: a worker is left out as late.
+	Sideline Type = "sideline"
+	// A decision: a worker takes part again.
+	Rejoin Type = "rejoin"
+	// A decision: a worker is no longer a member.
+	Evict Type = "evict"
+	// Inject: a worker's process is killed.
+	Crash Type = "crash"
+	// Inject: a new process (`incarnation`) of a worker, between a `crash` and a
+	// `join`.
+	Restart Type = "restart"
+	// Inject: a worker gives up, and says so.
+	Fail Type = "fail"
+	// Inject: a worker is warned of its death after `duration_us`. It leaves
+	// (`evict`, rule `leave`) or is killed (`crash`).
+	Preempt Type = "preempt"
+	// Inject: a worker leaves.
+	Leave Type = "leave"
+	// Inject: a worker becomes slow, by `factor`.
+	Slow Type = "slow"
+	// Inject: a worker is as fast as before.
+	Restore Type = "restore"
+	// Inject: a worker's process has stopped.
+	Pause Type = "pause"
+	// Inject: a worker's process runs again.
+	Resume Type = "resume"
+	// Inject: a worker is cut off.
+	Partition Type = "partition"
+	// Inject: a worker is no longer cut off.
+	Heal Type = "heal"
+	// Inject (`op`) of a link, at `node`, or `from` and `to` of a path or pair. Flaps
+	// record each change, traces one.
+	LinkFault Type = "link"
+	// The end of an inject of a link.
+	LinkRestored Type = "link_restored"
+	// Inject: a worker's next reduction fails, or the one under way.
 	FailReduce Type = "fail_reduce"
-	// Diverged says that an outer step of the lineage Other has been taken again,
-	// in another lineage. Undone says that no worker holds the last Step outer
-	// steps of a lineage any more, because the worker goes on in Other.
-	Diverged   Type = "diverged"
-	Undone     Type = "undone"
+	// `participants` of `lineage` took outer step `round`, which lineage `other` had
+	// taken ([lineages](torchft.md#two-lineages)).
+	Diverged Type = "diverged"
+	// `node`, the last holder of the last `step` outer steps of `lineage` up to
+	// `round`, moved to lineage `other`.
+	Undone Type = "undone"
+	// A joiner or a sidelined worker begins to fetch the outer state.
 	FetchStart Type = "fetch_start"
-	FetchDone  Type = "fetch_done"
-	Reject     Type = "reject"
-	// The coordinator's process has died, and another one has taken its place.
+	// It has the outer state.
+	FetchDone Type = "fetch_done"
+	// A worker that wanted to join was refused.
+	Reject Type = "reject"
+	// The coordinator's process has died: unexpectedly if there is a `cause`,
+	// otherwise by an inject.
 	CoordinatorCrash Type = "coordinator_crash"
-	CoordinatorBack  Type = "coordinator_back"
-	// RunResume says that every node had died, and that the run goes on from the
-	// checkpoint of outer step Round. Rounds after it that the record already has
-	// are undone.
+	// Another coordinator has taken its place, `duration_us` after the last action
+	// of the one before.
+	CoordinatorBack Type = "coordinator_back"
+	// Real runs: all nodes had died, and the run goes on. `ids` continue from the
+	// checkpoint (`hash`) of outer step `round`. `t_us` continues from the last time
+	// that the coordinator knew.
 	RunResume Type = "run_resume"
-	// Checkpoint says that the outer state after outer step Round is kept.
+	// Real runs: the outer state after `round` is on disk, `duration_us` after
+	// `node` had it.
 	Checkpoint Type = "checkpoint"
-	// UploadStart and UploadDone say that the worker sends the outer state after
-	// outer step Round to the store, and that the store has it, or why it does
-	// not.
+	// A worker begins to send the outer state after `round` to the store.
 	UploadStart Type = "upload_start"
-	UploadDone  Type = "upload_done"
-	Horizon     Type = "horizon"
-	RunEnd      Type = "run_end"
+	// The store has it, with its `hash`, or there is a `cause` of failure.
+	UploadDone Type = "upload_done"
+	// The horizon was reached before the last outer step.
+	Horizon Type = "horizon"
+	// The run ends. There is a `cause` if a [program of a policy](policies.md#errors)
+	// did not answer.
+	RunEnd Type = "run_end"
 )
 
 // Event is one line of the record. Fields that a type does not use are absent.
 type Event struct {
-	// T is scenario time since the start of the run.
-	T    policy.Time `json:"t_us"`
-	Type Type        `json:"type"`
-	// Seq numbers the events of the coordinator of a real run.
+	T    policy.Time `json:"t_us"` // Scenario time since the start of the run.
+	Type Type        `json:"type"` // What happened.
+	// Real runs: the number of the coordinator's event.
 	Seq int `json:"seq,omitempty"`
-	// Node is the worker concerned ("w3"), or absent for the run as a whole.
+	// The node concerned, as `w3`. It is absent if the event concerns the whole run.
 	Node  string       `json:"node,omitempty"`
-	Round int          `json:"round,omitempty"`
-	Epoch policy.Epoch `json:"epoch,omitempty"`
-	// Lineage numbers the line of outer states that the event belongs to, if there
-	// is more than one. Other is another lineage.
+	Round int          `json:"round,omitempty"` // The round, from 1.
+	Epoch policy.Epoch `json:"epoch,omitempty"` // The attempt at a reduction.
+	// The [lineage](torchft.md#two-lineages) of outer states, if there are several.
 	Lineage int  `json:"lineage,omitempty"`
-	Other   *int `json:"other,omitempty"`
-	// Heartbeats means, for a Pause, that the worker still sends heartbeats.
+	Other   *int `json:"other,omitempty"` // Another lineage.
+	// Of `pause`: the worker still sends heartbeats.
 	Heartbeats bool `json:"heartbeats,omitempty"`
-	// Alone means, for a FailReduce, that the others can end their parts.
+	// Of `fail_reduce`: the others can end their parts.
 	Alone bool `json:"alone,omitempty"`
-	// Incarnation numbers the processes of a worker; the first one is 0.
+	// The number of a worker's process, from 0.
 	Incarnation int `json:"incarnation,omitempty"`
-	// Step counts the inner steps of a round from 1.
+	// The inner step of the round, from 1.
 	Step int `json:"step,omitempty"`
-	// Duration is how long the step, reduction or fetch that ended took. For a
-	// preemption it is the notice. For the close of a round it is the time since
-	// enough had arrived.
+	// How long the step, reduction or fetch that ended took. The types of events say
+	// what else it is.
 	Duration policy.Time `json:"duration_us,omitempty"`
-	// Waited is the part of a step's Duration for which the computing thread
-	// waited for a processor, if compute is measured.
+	// Of `step`: the part of measured computing that waited for a processor.
 	Waited policy.Time `json:"waited_us,omitempty"`
-	// Held is how long a round that closes has waited for joiners.
+	// How long a round that closes has waited for joiners.
 	Held policy.Time `json:"held_us,omitempty"`
-	// Offset counts from the first arrival of the round.
-	Offset       *policy.Time `json:"offset_us,omitempty"`
-	Late         bool         `json:"late,omitempty"`
-	At           policy.Time  `json:"at_us,omitempty"`
-	Participants []policy.ID  `json:"participants,omitempty"`
-	Missing      []policy.ID  `json:"missing,omitempty"`
-	Zero         []policy.ID  `json:"zero,omitempty"` // participants that contribute zeros
-	IDs          []policy.ID  `json:"ids,omitempty"`
-	// Op is the inject of a link.
-	Op     string  `json:"op,omitempty"`
-	From   string  `json:"from,omitempty"`
-	To     string  `json:"to,omitempty"`
-	Factor float64 `json:"factor,omitempty"`
-	// Cause is how a process ended unexpectedly, or why a run ended whose policy
-	// did not answer.
+	// The time since the first arrival of the round.
+	Offset *policy.Time `json:"offset_us,omitempty"`
+	Late   bool         `json:"late,omitempty"`  // Of `arrive`: the round had closed.
+	At     policy.Time  `json:"at_us,omitempty"` // Of `deadline`: its time.
+	// The workers that take part.
+	Participants []policy.ID `json:"participants,omitempty"`
+	Missing      []policy.ID `json:"missing,omitempty"` // The members that do not.
+	Zero         []policy.ID `json:"zero,omitempty"`    // Participants that contribute zeros.
+	IDs          []policy.ID `json:"ids,omitempty"`     // The workers concerned.
+	Op           string      `json:"op,omitempty"`      // The inject of a link.
+	From         string      `json:"from,omitempty"`    // A path begins here, or a fetch has its source here.
+	To           string      `json:"to,omitempty"`      // The end of a path.
+	Factor       float64     `json:"factor,omitempty"`  // Of `slow`: how many times as long steps take.
+	// How a process ended unexpectedly, or why the run ended.
 	Cause string `json:"cause,omitempty"`
-	// ReduceScatter is the part of a worker's Duration until it had its own chunk.
-	// The rest is the all-gather.
+	// Of `reduced`: the part of `duration_us` until the worker had its own chunk. The
+	// rest is the all-gather.
 	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`
-	// BytesSent is the number of bytes that a worker, or all participants
-	// together, wrote to the ring's streams. BytesReceived is the number that a
-	// worker read from them.
-	BytesSent     int64 `json:"bytes_sent,omitempty"`
+	// Bytes that a worker, or all participants together, wrote to the ring's streams.
+	BytesSent int64 `json:"bytes_sent,omitempty"`
+	// Bytes that a worker read from them.
 	BytesReceived int64 `json:"bytes_received,omitempty"`
-	// Hash is the hash of the bytes that all participants agree on. Identical
-	// reports whether they agree.
+	// The hash of the bytes that all participants agree on.
 	Hash      string `json:"hash,omitempty"`
-	Identical *bool  `json:"identical,omitempty"`
-	Complete  *bool  `json:"complete,omitempty"`
-	// Regions has the hashes that each region agrees on, in a round that regions
-	// reduce separately. Then there is no Hash.
+	Identical *bool  `json:"identical,omitempty"` // Whether they agree.
+	Complete  *bool  `json:"complete,omitempty"`  // Of `run_end`: all outer steps were taken.
+	// The hashes of each region, if regions reduce apart. Then there is no `hash`.
 	Regions []RegionHash `json:"regions,omitempty"`
-	// Agreed means, for a fetch, that the fetched state is the last one that all
-	// regions agreed on.
+	// Of a fetch: the state is the last one that all regions agreed on.
 	Agreed bool `json:"agreed,omitempty"`
-	// ClockError bounds the error of T in events that a worker has timed.
+	// A bound on the error of `t_us` in events that a worker has timed.
 	ClockError policy.Time `json:"clock_error_us,omitempty"`
-	// Loss depends on the event. For State and Validated it is the loss on
-	// held-out data; for Step, the loss on the training batch before the step. For
-	// the stand-in, it is the mean squared distance of the outer parameters from
-	// the optimum.
+	// Of `state` and `validated`, the loss on held-out data; of `step`, the loss on
+	// the batch before the step. Of the stand-in it is the mean squared distance of
+	// the parameters from the optimum.
 	Loss *float64 `json:"loss,omitempty"`
-	// Contribution describes a worker's contribution, for Contributed.
-	Contribution *Contribution  `json:"contribution,omitempty"`
-	Ring         *Ring          `json:"ring,omitempty"`
-	Run          *Run           `json:"run,omitempty"`
-	Reason       *policy.Reason `json:"reason,omitempty"`
+	// Of `contributed`: the contribution.
+	Contribution *Contribution `json:"contribution,omitempty"`
+	// The optimised order of the ring.
+	Ring *Ring `json:"ring,omitempty"`
+	// Of `run_start`: the run.
+	Run *Run `json:"run,omitempty"`
+	// The numbers that a decision was made from.
+	Reason *policy.Reason `json:"reason,omitempty"`
 }
 
 // Worker returns the worker that the event is about; for an event about the run as a
@@ -163,47 +207,45 @@ func (e *Event) Worker() (id policy.ID, ok bool) { return policy.ParseNode(e.Nod
 
 // Run describes the run. It comes with the run's first event.
 type Run struct {
-	Schema    int     `json:"schema"`
-	Scenario  string  `json:"scenario"`
-	Policy    string  `json:"policy"`
-	World     string  `json:"world"` // sim, real or replay
-	Links     string  `json:"links"` // user, htb or netem; simulated: none or plan
-	Seed      uint64  `json:"seed"`
-	TimeScale float64 `json:"time_scale"`
-	Dilation  float64 `json:"dilation,omitempty"` // of real runs
+	Schema    int     `json:"schema"`             // The version of the record's format.
+	Scenario  string  `json:"scenario"`           // The name of the scenario.
+	Policy    string  `json:"policy"`             // The policy, as it was given.
+	World     string  `json:"world"`              // `sim`, `real` or `replay`.
+	Links     string  `json:"links"`              // `user`, `htb` or `netem`; simulated: `none` or `plan`.
+	Seed      uint64  `json:"seed"`               // The seed of the scenario.
+	TimeScale float64 `json:"time_scale"`         // Real time divided by scenario time.
+	Dilation  float64 `json:"dilation,omitempty"` // Real runs: [time dilation](dilation.md).
 }
 
 // Contribution describes a worker's contribution to a reduction: a
 // pseudo-gradient, with whatever the worker added to it.
 type Contribution struct {
-	Norm float64 `json:"norm"`
-	// Cosine is the cosine of its angle to the outcome of the reduction.
-	Cosine float64 `json:"cosine"`
-	// QuantisationError is the norm of the error of quantising the contribution,
-	// divided by the contribution's norm. Layers has the same ratio for each
-	// layer, if requested.
-	QuantisationError float64      `json:"quantisation_error"`
-	Layers            []LayerError `json:"layers,omitempty"`
+	Norm   float64 `json:"norm"`   // The L2 norm.
+	Cosine float64 `json:"cosine"` // The cosine of the angle to the mean.
+	// The norm of the quantisation's error, divided by `norm`.
+	QuantisationError float64 `json:"quantisation_error"`
+	// The same of each layer, if requested.
+	Layers []LayerError `json:"layers,omitempty"`
 }
 
 // LayerError is the QuantisationError of a layer.
 type LayerError struct {
-	Name  string  `json:"name"`
-	Error float64 `json:"error"`
+	Name  string  `json:"name"`  // The name of the layer.
+	Error float64 `json:"error"` // The norm of the error, divided by that of the layer.
 }
 
 // Ring is an optimised order of a ring, and its expected gain.
 type Ring struct {
-	Order []policy.ID `json:"order"`
-	// Latency is the longest way of a chunk, by the one-way delays known before
-	// the run. NaiveLatency is the longest way in a ring ordered by ID.
-	Latency      policy.Time `json:"latency_us"`
+	Order []policy.ID `json:"order"` // The workers, each with the next one on its right.
+	// The longest way of a chunk, by the one-way delays known before the run.
+	Latency policy.Time `json:"latency_us"`
+	// The longest way in a ring by number.
 	NaiveLatency policy.Time `json:"naive_latency_us"`
-	// RateMbit is the rate of the slowest hop in Mbit/s as links count it, by the
-	// rates known before the run. NaiveRateMbit is the rate of the slowest hop in
-	// a ring ordered by ID. Zero: the ring is not ordered by rates, or no rate is
-	// limited.
-	RateMbit      float64 `json:"rate_mbit,omitempty"`
+	// The rate of the slowest hop in Mbit/s as links count it, by the rates known
+	// before the run. It is absent if the ring is not ordered by rates, or no rate
+	// is limited.
+	RateMbit float64 `json:"rate_mbit,omitempty"`
+	// The rate of the slowest hop in a ring by number.
 	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
 }
 

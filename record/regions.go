@@ -8,10 +8,10 @@ import (
 
 // RegionHash is the hash that the participants of a region agree on.
 type RegionHash struct {
-	Region       string      `json:"region"`
-	Participants []policy.ID `json:"participants"`
-	Hash         string      `json:"hash,omitempty"`
-	// ModelHash is the hash of the outer state after the round, in a summary.
+	Region       string      `json:"region"`         // The name of the region.
+	Participants []policy.ID `json:"participants"`   // Its workers that reduced.
+	Hash         string      `json:"hash,omitempty"` // The hash of their mean.
+	// Of a result: the hash of the outer state after the round.
 	ModelHash string `json:"model_hash,omitempty"`
 }
 

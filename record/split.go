@@ -5,20 +5,18 @@ import "testbed/policy"
 // Split divides the wall-clock of a run by its use, along the rounds. The parts
 // add up to the wall-clock.
 type Split struct {
-	// Compute is the time of the inner steps of the participant that arrived last.
+	// Inner steps of the participant that arrived last.
 	Compute policy.Time `json:"compute_us"`
-	// Transfer is the time of reductions.
+	// Reductions.
 	Transfer policy.Time `json:"transfer_us"`
-	// Control is the time of messages between coordinator and workers, and all
-	// other time between a decision and its effect.
+	// Messages between coordinator and workers, and all other time between a
+	// decision and its effect.
 	Control policy.Time `json:"control_us"`
-	// StateFetch is the time for which the participant that arrived last fetched
-	// state before it began, and the time for which rounds waited for joiners that
-	// fetched it.
+	// State fetches of the participant that arrived last, before it began, and waits
+	// of rounds for joiners that fetched the state.
 	StateFetch policy.Time `json:"state_fetch_us"`
-	// Deadline is the time from the last participant's arrival until the deadline,
-	// an eviction or a leave, in rounds that waited for members that did not
-	// arrive.
+	// From the last participant's arrival until the deadline, an eviction or a
+	// leave, in rounds that waited for members that did not arrive.
 	Deadline policy.Time `json:"deadline_us"`
 }
 

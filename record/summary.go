@@ -11,214 +11,217 @@ import (
 // Summary is the result of a run, simulated or real. Times are scenario time
 // in microseconds.
 type Summary struct {
-	Scenario string `json:"scenario"`
-	Policy   string `json:"policy"`
-	World    string `json:"world"`
-	// WorldName is the result of the function WorldName. Older records lack it.
-	WorldName string  `json:"world_name,omitempty"`
+	Scenario string `json:"scenario"` // The name of the scenario.
+	Policy   string `json:"policy"`   // The policy, as it was given.
+	// The [world](results.md#worlds); both simulations are `sim`.
+	World string `json:"world"`
+	// The one name of the [world](results.md#worlds). Older records lack it.
+	WorldName string `json:"world_name,omitempty"`
+	// `user`, `htb` or `netem`; simulated: `none` (churn's network) or `plan`.
 	Links     string  `json:"links"`
-	Seed      uint64  `json:"seed"`
-	TimeScale float64 `json:"time_scale"`
-	// Dilation is the factor by which a real run took longer by the machine's
-	// clock than wall-clock and time scale suggest. Simulated runs have none.
+	Seed      uint64  `json:"seed"`       // The seed of the scenario.
+	TimeScale float64 `json:"time_scale"` // Real time divided by scenario time.
+	// Real runs: [time dilation](dilation.md).
 	Dilation float64 `json:"dilation,omitempty"`
-	// Complete reports that all outer steps were done before the horizon.
-	Complete bool `json:"complete"`
-	// WallClock is the time of the last outer step.
-	WallClock  policy.Time `json:"wall_clock_us"`
-	OuterSteps int         `json:"outer_steps"`
-	// ComputeFraction is the time of completed inner steps, including those whose
-	// outcome was discarded, divided by the membership time: the sum over workers
-	// of the time in which they were members.
+	// All outer steps were taken before the horizon.
+	Complete   bool        `json:"complete"`
+	WallClock  policy.Time `json:"wall_clock_us"` // The time of the last outer step.
+	OuterSteps int         `json:"outer_steps"`   // The number of outer steps.
+	// The time of completed inner steps, including discarded ones, divided by the
+	// membership time. The membership time is the sum over workers of the time in
+	// which they were members.
 	ComputeFraction float64 `json:"compute_fraction"`
-	// BarrierWaitFraction is the time from a participant's arrival to the last
-	// close of its round, summed and divided by the membership time. If rounds
-	// overlap, the wait of a participant that the round waits for runs from its
-	// last inner step ahead to the close.
+	// The time from a participant's arrival to the last close of its round, summed
+	// and divided by the membership time. If rounds overlap, the wait begins after
+	// the last inner step that the participant may take ahead.
 	BarrierWaitFraction float64 `json:"barrier_wait_fraction"`
-	// ChurnLikeUtilization reconstructs the utilisation that churn publishes;
-	// it fits the published figures but may not be their definition. Simulated
-	// runs only.
+	// Simulated runs: a reconstruction of the utilisation that churn publishes. It
+	// fits the published figures, but may not be their definition.
 	ChurnLikeUtilization *float64 `json:"churn_like_utilization,omitempty"`
-	// Split divides the wall-clock by its use.
+	// The parts of the wall-clock.
 	Split Split `json:"split"`
-	// JoinerStall is how long late joiners waited for the outer state.
+	// The time for which late joiners waited for the outer state.
 	JoinerStall policy.Time `json:"joiner_stall_us"`
-	// JoinersHeld is how long rounds stayed open for late joiners in their
-	// first round, after the arrival of the last other participant.
-	JoinersHeld policy.Time  `json:"joiners_held_us"`
-	Sidelined   []Membership `json:"sidelined"`
-	Evicted     []Membership `json:"evicted"`
-	Rejoined    []Membership `json:"rejoined"`
-	// Returned are the workers that were admitted again after an eviction.
+	// The time for which rounds waited for late joiners in their first round, after
+	// the last other arrival. With `join: blocking` it counts from the moment when
+	// the round could have closed.
+	JoinersHeld policy.Time `json:"joiners_held_us"`
+	// Workers that were left out of a round as late.
+	Sidelined []Membership `json:"sidelined"`
+	// Workers that were evicted.
+	Evicted []Membership `json:"evicted"`
+	// Workers that came back after they had been sidelined.
+	Rejoined []Membership `json:"rejoined"`
+	// Workers that were admitted again after an eviction.
 	Returned []Return `json:"returned,omitempty"`
-	// Diverged are the outer steps that two lineages of outer states have both
-	// taken, the first one for each pair of lineages. Undone are the outer steps
-	// that no worker holds any more.
+	// Outer steps that two [lineages](torchft.md#two-lineages) have both taken, the
+	// first one for each pair.
 	Diverged []Divergence `json:"diverged,omitempty"`
-	Undone   []Undoing    `json:"undone,omitempty"`
-	// Outages are the times without a coordinator.
+	// Outer steps that no worker holds any more.
+	Undone []Undoing `json:"undone,omitempty"`
+	// Times without a coordinator.
 	Outages []Outage `json:"outages,omitempty"`
-	// ResumedFrom are the outer steps from whose checkpoints the run went on
-	// after all its nodes had died.
+	// The outer steps from whose checkpoints the run was resumed.
 	ResumedFrom []int `json:"resumed_from,omitempty"`
-	// Uploads are the outer states that have arrived at the store.
+	// Outer states that reached the [store](scenarios.md#uploads).
 	Uploads []Upload `json:"uploads,omitempty"`
-	// Detected are the workers that were lost without leaving.
+	// Workers that were lost without leaving.
 	Detected []Detection `json:"detected"`
-	// Work reports what became of inner steps. Older records lack it.
+	// The account of inner steps. Older records lack it.
 	Work *Work `json:"work,omitempty"`
-	// TokensSeen counts the tokens of inner steps that outer steps include,
-	// TokensLost those of discarded steps. TimeToLoss is the time at which the
-	// validation loss first reached each tenth of a nat. They are absent if
-	// nothing real is trained, or if the simulator did not train. InitialLoss is
-	// the validation loss before the first outer step; older records lack it.
-	InitialLoss *float64     `json:"initial_loss,omitempty"`
-	TokensSeen  *int         `json:"tokens_seen,omitempty"`
-	TokensLost  *int         `json:"tokens_lost,omitempty"`
-	TimeToLoss  []TimeToLoss `json:"time_to_loss,omitempty"`
-	// LayerErrors are the relative quantisation errors of the layers of a
-	// pseudo-gradient, as means over the rounds.
+	// The validation loss before the first outer step. Older records lack it.
+	InitialLoss *float64 `json:"initial_loss,omitempty"`
+	// Trained runs: the tokens of inner steps that outer steps include.
+	TokensSeen *int `json:"tokens_seen,omitempty"`
+	// Trained runs: the tokens of discarded inner steps.
+	TokensLost *int `json:"tokens_lost,omitempty"`
+	// Trained runs: when the validation loss first reached each tenth of a nat.
+	TimeToLoss []TimeToLoss `json:"time_to_loss,omitempty"`
+	// Trained runs: the relative quantisation error of each layer of a
+	// pseudo-gradient, as a mean over the rounds.
 	LayerErrors []LayerError `json:"layer_errors,omitempty"`
-	Rounds      []Round      `json:"rounds"`
-	// BitIdentical reports that in every round every participant ended with the
-	// same bytes. It is absent if no bytes moved.
+	// Completed rounds, without undone ones. Of several lineages they are those of
+	// lineage 0, and once no worker holds it, of the one that continued.
+	Rounds []Round `json:"rounds"`
+	// In every round all participants had the same bytes of the mean and of the
+	// model. It is `null` if no bytes moved.
 	BitIdentical *bool `json:"bit_identical"`
-	// Fidelity reports whether the emulation was what it claimed to be.
+	// The [verdict](fidelity.md): `verdict` (`valid`, `suspect`, `invalid`) and
+	// `reasons`.
 	Fidelity fidelity.Verdict `json:"fidelity"`
-	// PlannedDrops are the packets that links have dropped as planned, by node, in a real
-	// run. They are no reason to doubt it.
+	// Real runs: the packets that links dropped as planned, by node. They are no
+	// reason to doubt a run.
 	PlannedDrops []LinkDrops `json:"planned_drops,omitempty"`
-	// NotSimulated are the injects of links in the scenario, which a simulator
-	// without links skips. Simulated runs only.
+	// Simulated runs: the injects of links, which a simulator without links leaves
+	// out.
 	NotSimulated []string `json:"not_simulated,omitempty"`
-	// Ignored are the fields of the scenario that this world ignores.
+	// The fields of the scenario that this world ignores.
 	Ignored []Ignored `json:"ignored,omitempty"`
-	// Calibration is the source of the costs in a simulated run.
+	// Simulated runs: the [calibration](calibrate.md) whose costs the run has.
 	Calibration *Calibration `json:"calibration,omitempty"`
-	// NeverJoined are the workers that never became members, though the run lasted
-	// longer than the time of their join.
+	// Workers that were due to join and never became members.
 	NeverJoined []policy.ID `json:"never_joined,omitempty"`
-	// ContributedNothing are the workers whose contributions were all zeros,
-	// though they had done inner steps. It needs a record of contributions.
+	// Workers that did inner steps, and whose contributions were all zeros. It needs
+	// a record of contributions.
 	ContributedNothing []policy.ID `json:"contributed_nothing,omitempty"`
-	// NeverHappened are the scenario's happenings after the end of the run, or to
-	// a worker that was not alive.
+	// Parts of the scenario that were due after the run, or for a worker that was
+	// not alive.
 	NeverHappened []string `json:"never_happened,omitempty"`
-	// Hosts are the hosts of a run over several.
+	// [Several hosts](hosts.md), the leader first.
 	Hosts []Host `json:"hosts,omitempty"`
-	Dir   string `json:"dir"`
+	Dir   string `json:"dir"` // The run directory.
 }
 
 // Calibration names a file of testbed calibrate.
 type Calibration struct {
-	File string `json:"file"`
-	Made string `json:"made"` // RFC 3339
+	File string `json:"file"` // The file that was read.
+	Made string `json:"made"` // When it was made, as in RFC 3339.
 }
 
 // Ignored is a field of a scenario that a world ignores, and why.
 type Ignored struct {
-	Field string `json:"field"`
-	Why   string `json:"why"`
+	Field string `json:"field"` // The path of the field in the scenario.
+	Why   string `json:"why"`   // The reason.
 }
 
 // Membership is a change of a worker's standing.
 type Membership struct {
-	Round int       `json:"round"`
-	ID    policy.ID `json:"id"`
-	// Reason is given for evictions: straggler, leave, or the cause of a
-	// Detection.
+	Round int       `json:"round"` // The round in which it happened.
+	ID    policy.ID `json:"id"`    // The worker's number.
+	// Of evictions: `straggler`, `leave`, or a cause as in `detected[].cause`.
 	Reason policy.Rule `json:"reason,omitempty"`
-	// Why has the numbers that the change was decided on.
+	// The numbers that the decision was made from.
 	Why *policy.Reason `json:"why,omitempty"`
 }
 
 // Return is a worker's return after an eviction.
 type Return struct {
-	Round int       `json:"round"`
-	ID    policy.ID `json:"id"`
-	// Incarnation is the number of its process; the first one of a worker is 0.
-	Incarnation int `json:"incarnation"`
-	// Out is how long the worker was not a member.
-	Out policy.Time `json:"out_us"`
+	Round       int         `json:"round"`       // The round in which it was admitted.
+	ID          policy.ID   `json:"id"`          // The worker's number.
+	Incarnation int         `json:"incarnation"` // The number of its process, from 0.
+	Out         policy.Time `json:"out_us"`      // How long it was not a member.
 }
 
 // Divergence is an outer step that is taken a second time, by a group that did
 // not know of the first time.
 type Divergence struct {
-	Round        int         `json:"round"`
-	At           policy.Time `json:"at_us"`
-	Lineage      int         `json:"lineage"`
-	Other        int         `json:"other"` // lineage that had taken it before
-	Participants []policy.ID `json:"participants"`
+	Round        int         `json:"round"`        // The outer step.
+	At           policy.Time `json:"at_us"`        // When it was taken again.
+	Lineage      int         `json:"lineage"`      // The lineage that took it again.
+	Other        int         `json:"other"`        // The lineage that had taken it before.
+	Participants []policy.ID `json:"participants"` // The workers that took it again.
 }
 
 // Undoing is the loss of a lineage's last outer steps: the last worker that
 // held them goes on in another lineage.
 type Undoing struct {
-	Round   int         `json:"round"` // the last of them
-	Steps   int         `json:"steps"`
-	At      policy.Time `json:"at_us"`
-	ID      policy.ID   `json:"id"`
-	Lineage int         `json:"lineage"`
-	Other   int         `json:"other"`
+	Round   int         `json:"round"`   // The last outer step that was lost.
+	Steps   int         `json:"steps"`   // How many outer steps were lost.
+	At      policy.Time `json:"at_us"`   // When they were lost.
+	ID      policy.ID   `json:"id"`      // The worker that held them last.
+	Lineage int         `json:"lineage"` // The lineage that lost them.
+	Other   int         `json:"other"`   // The lineage that the worker joined.
 }
 
 // Outage is a time without a coordinator: from its death until another one had
 // taken its place.
 type Outage struct {
-	At policy.Time `json:"at_us"`
-	// Length is absent if the run ended during the outage.
+	At policy.Time `json:"at_us"` // When the coordinator died.
+	// The time until another one had taken its place. It is absent if the run ended
+	// meanwhile.
 	Length *policy.Time `json:"length_us,omitempty"`
-	// Cause is how the coordinator ended; absent if an inject asked for it.
+	// How the process ended, as in `signal: killed`. It is absent if an inject asked
+	// for it.
 	Cause string `json:"cause,omitempty"`
 }
 
 // Upload is the transfer of an outer state to the store.
 type Upload struct {
-	Round int         `json:"round"` // whose outer step led to it
-	ID    policy.ID   `json:"id"`    // the worker that sent it
-	Start policy.Time `json:"start_us"`
-	End   policy.Time `json:"end_us"`
-	Bytes int64       `json:"bytes"` // on the network, if known
+	Round int         `json:"round"`    // The outer step whose state it is.
+	ID    policy.ID   `json:"id"`       // The worker that sent it.
+	Start policy.Time `json:"start_us"` // When the transfer began.
+	End   policy.Time `json:"end_us"`   // When the store had it.
+	Bytes int64       `json:"bytes"`    // The bytes on the network, if known.
 }
 
 // Detection is how the loss of a worker was noticed.
 type Detection struct {
-	Round int       `json:"round"`
-	ID    policy.ID `json:"id"`
-	// Cause is heartbeat, connection, progress, gave_up, reduce_failed or
-	// replaced.
+	Round int       `json:"round"` // The round in which it was noticed.
+	ID    policy.ID `json:"id"`    // The worker's number.
+	// [The cause](scenarios.md#failure-detection): `heartbeat`, `connection`,
+	// `progress`, `gave_up`, `reduce_failed` or `replaced`. Older records have
+	// `rattle` for `gave_up`.
 	Cause policy.Rule `json:"cause"`
-	// Silent is the time since the worker's last sign of life.
+	// The time since the worker's last sign of life.
 	Silent policy.Time `json:"silent_us"`
-	// After is the time since the worker crashed, failed, was paused or was cut
-	// off, if the record has it.
+	// The time since the worker crashed, failed, was paused or was cut off, if the
+	// record has it.
 	After *policy.Time `json:"after_us,omitempty"`
 }
 
 // Round is one completed round.
 type Round struct {
-	Round        int         `json:"round"`
-	Start        policy.Time `json:"start_us"`
-	Close        policy.Time `json:"close_us"`
-	End          policy.Time `json:"end_us"`
-	Participants []policy.ID `json:"participants"`
-	Late         []policy.ID `json:"late"`
-	// Reduce is how long the slowest participant's all-reduce took.
+	Round        int         `json:"round"`        // The number, from 1.
+	Start        policy.Time `json:"start_us"`     // When the round began.
+	Close        policy.Time `json:"close_us"`     // When no more arrivals were admitted.
+	End          policy.Time `json:"end_us"`       // When the outer step was taken.
+	Participants []policy.ID `json:"participants"` // The workers that reduced.
+	Late         []policy.ID `json:"late"`         // The members that were left out as late.
+	// How long the slowest participant's all-reduce took.
 	Reduce    policy.Time `json:"reduce_us"`
-	BytesSent int64       `json:"bytes_sent"`
-	// Hash is the hash of the outcome, and ModelHash that of the outer state after
-	// it. Loss is that state's loss, if something real is trained.
-	Hash      string     `json:"hash,omitempty"`
-	ModelHash string     `json:"model_hash,omitempty"`
-	Loss      *RoundLoss `json:"loss,omitempty"`
-	// Regions are the participants of each region, with their hashes, in a round
-	// that regions reduce separately. Then Hash, ModelHash and the validation loss
-	// are absent.
+	BytesSent int64       `json:"bytes_sent"` // All bytes that the ring's streams carried.
+	// The hash of the mean.
+	Hash string `json:"hash,omitempty"`
+	// The hash of the outer state after the outer step. Simulated runs have it with
+	// `--train`.
+	ModelHash string `json:"model_hash,omitempty"`
+	// Trained runs: the loss of that state.
+	Loss *RoundLoss `json:"loss,omitempty"`
+	// The participants and hashes of each region, if [regions reduce
+	// apart](learning.md#hierarchical-outer-steps). Then `hash`, `model_hash` and
+	// the validation loss are absent.
 	Regions []RegionHash `json:"regions,omitempty"`
-	// PseudoGradients are the known pseudo-gradients of participants, if something
-	// real is trained.
+	// Trained runs: the known contributions of participants.
 	PseudoGradients []PseudoGradient `json:"pseudo_gradients,omitempty"`
 }
 

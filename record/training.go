@@ -10,29 +10,27 @@ import (
 // RoundLoss is the model's loss around one outer step: in nats a byte for the
 // embedded language model, otherwise in the unit of the training program.
 type RoundLoss struct {
-	// Train is the mean over the inner steps of the round's participants, each
-	// on its batch before the step.
+	// The mean over the inner steps of the round's participants, each on its batch
+	// before the step.
 	Train *float64 `json:"train,omitempty"`
-	// Validation is the loss of the outer state after the outer step, on held-out
-	// data.
+	// The loss of the outer state after the outer step, on held-out data.
 	Validation *float64 `json:"validation,omitempty"`
 }
 
 // PseudoGradient describes a worker's contribution to an outer step: its
 // pseudo-gradient, and anything that it added.
 type PseudoGradient struct {
-	ID policy.ID `json:"id"`
-	// Norm is the L2 norm. Cosine is the cosine of the angle to the outcome.
-	// QuantisationError is the norm of the quantisation's error, divided by Norm.
-	Norm              float64 `json:"norm"`
-	Cosine            float64 `json:"cosine"`
+	ID     policy.ID `json:"id"`     // The worker's number.
+	Norm   float64   `json:"norm"`   // The L2 norm.
+	Cosine float64   `json:"cosine"` // The cosine of the angle to the mean.
+	// The norm of the quantisation's error, divided by `norm`.
 	QuantisationError float64 `json:"quantisation_error"`
 }
 
 // TimeToLoss is the time at which a validation loss was first reached.
 type TimeToLoss struct {
-	Loss      float64     `json:"loss"`
-	WallClock policy.Time `json:"wall_clock_us"`
+	Loss      float64     `json:"loss"`          // The validation loss, or less.
+	WallClock policy.Time `json:"wall_clock_us"` // When it was first reached.
 }
 
 // Training computes a run's training results from its events.

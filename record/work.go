@@ -12,38 +12,39 @@ import (
 // slow: the scenario made them slow. Workers that were cut off, dead, joining
 // or on a changed link are excused.
 type Work struct {
-	// StepsDone are the inner steps that workers completed. The result of
-	// StepsLost is in no outer step and will not be. The result of StepsOpen was
-	// still to come at the end of the run. All others were contributed.
+	// Inner steps that workers completed.
 	StepsDone int `json:"steps_done"`
+	// Completed inner steps that no outer step will contain: of workers left out or
+	// evicted, dropped to catch up, or of undone rounds.
 	StepsLost int `json:"steps_lost"`
+	// Completed inner steps whose contribution was still due when the run ended.
 	StepsOpen int `json:"steps_open"`
-	// Lost is the share of possible contributions, of all workers of the scenario
-	// to all outer steps, that no outer step has. Their steps were discarded, cut
-	// short, or never done because the worker had been evicted.
+	// The share of possible contributions, of all workers of the scenario to all
+	// outer steps, that no outer step has. They were discarded, cut short, or never
+	// made by evicted or absent workers.
 	Lost float64 `json:"lost"`
-	// Contributions counts the rounds that each worker contributed to. Classes has
-	// the share of possible contributions by class.
+	// By worker, the number of outer steps with its contribution, zeros excluded.
 	Contributions map[policy.ID]int `json:"contributions"`
-	Classes       []ClassWork       `json:"classes,omitempty"`
-	// LeftOut is how often a worker was left out of a round as late.
-	// FalseSidelined counts those that were neither slow nor excused, Excused
-	// those that were excused and not slow.
-	LeftOut        int `json:"left_out"`
+	// The share of possible contributions of each [class](scenarios.md#work).
+	Classes []ClassWork `json:"classes,omitempty"`
+	// How often a worker was left out as late, at most once a round.
+	LeftOut int `json:"left_out"`
+	// How many of these were neither [slow nor excused](results.md#work).
 	FalseSidelined int `json:"false_sidelined"`
-	Excused        int `json:"excused"`
-	// Slow is how often a slow worker could have been left out: at the close of a
-	// round that had a deadline, or that left a worker out. Missed is how often it
-	// was not left out.
-	Slow   int `json:"slow"`
+	// How many of these were excused and not slow.
+	Excused int `json:"excused"`
+	// How often a slow worker could have been left out: at the close of a round that
+	// had a deadline, or that left a worker out.
+	Slow int `json:"slow"`
+	// How often such a slow worker was not left out.
 	Missed int `json:"missed"`
-	// Precision is the share of slow workers among those left out without an
-	// excuse. Recall is the share of those left out among the slow. Each is nil if
-	// its denominator is 0.
+	// (`left_out` − `excused` − `false_sidelined`) / (`left_out` − `excused`). It is
+	// `null` if that is 0 / 0.
 	Precision *float64 `json:"precision"`
-	Recall    *float64 `json:"recall"`
-	// FalseEvicted is the number of evicted workers that had not left and had been
-	// neither slow nor excused since they last contributed.
+	// (`slow` − `missed`) / `slow`. It is `null` if that is 0 / 0.
+	Recall *float64 `json:"recall"`
+	// Evictions, except leaves, of workers that had been neither slow nor excused
+	// since they last contributed.
 	FalseEvicted int `json:"false_evicted"`
 	// Unasked lists the FalseEvicted that were taken for dead, each with its rule.
 	Unasked []string `json:"-"`
@@ -51,13 +52,13 @@ type Work struct {
 
 // ClassWork is how much of the work of a class was contributed.
 type ClassWork struct {
-	Name string `json:"name"`
-	// Rounds is the number of outer steps taken while a worker of the class was
-	// there, evicted or not, summed over the workers. Heard is the number of these
-	// that include its contribution.
-	Rounds int     `json:"rounds"`
-	Heard  int     `json:"heard"`
-	Share  float64 `json:"share"`
+	Name string `json:"name"` // The name of the class.
+	// Outer steps that were taken while a worker of the class was there, evicted or
+	// not, summed over its workers.
+	Rounds int `json:"rounds"`
+	// The number of these with the worker's contribution.
+	Heard int     `json:"heard"`
+	Share float64 `json:"share"` // `heard` / `rounds`.
 }
 
 // Judge computes Precision and Recall from the counts.

@@ -24,7 +24,7 @@ class Event:
     """One line of the record: what happened, to whom, when.
 
     t: since the start of the run (µs).
-    type: such as "arrive", "round_close", "evict"; docs/results.md#events has all.
+    type: such as "arrive", "round_close", "evict"; docs/record-fields.md#types-of-events has all.
     worker: number of the worker concerned, None for the run as a whole and for the
         store.
     round: 0 where it is about none.
