@@ -33,7 +33,7 @@ vulnerabilities:
 generate: ## what is made from the code: the schema, the Python fields, the references of fields and commands
 	go test ./scenarios/schema -update
 	go test ./cmd/testbed -run Reference -update
-	go test ./record -run Page -update
+	go test ./report -run PageOfFields -update
 	$(PYTHON) python/tools/fields.py
 
 docs: ## the notebooks as pages; needs ./python[dev]

@@ -13,60 +13,62 @@ import (
 
 // Comparison is the result of compare.
 type Comparison struct {
-	Scenario string `json:"scenario"`
-	// Policies are the policies as they were given. The first is the reference for
-	// the others.
+	Scenario string `json:"scenario"` // The name of the scenario.
+	// The policies as they were given. The first is the reference for the others.
 	Policies []string `json:"policies"`
-	// Sim, SimLinks and Real are absent if their world was not played.
+	// Simulated on churn's network: a [result](#the-result) by policy. It is absent,
+	// as are the other worlds, if `--world` leaves it out.
 	Sim Set `json:"sim,omitzero"`
-	// SimLinks is simulated on the links of the plan, Sim on churn's network.
+	// Simulated on the planned links: a result by policy.
 	SimLinks Set `json:"sim_links,omitempty"`
-	// Real has the runs with the first seed, Repeats those with the other seeds.
-	Real    Set   `json:"real,omitzero"`
+	// Measured with the first seed: a result by policy.
+	Real Set `json:"real,omitzero"`
+	// Measured with the other seeds of `--repeat`.
 	Repeats []Set `json:"repeats,omitempty"`
-	// Links are the link backends of Real, if there are several. Real and Repeats
-	// are on the first; OtherLinks has the runs on each other one, seed by seed.
-	Links      []string         `json:"links,omitempty"`
+	// The link backends, if there are several. `real` and `repeats` are on the first.
+	Links []string `json:"links,omitempty"`
+	// By each other backend, results like `real`, seed by seed.
 	OtherLinks map[string][]Set `json:"other_links,omitempty"`
-	// Agreement compares the backends with the first, if there are several.
+	// The [agreement](links.md#backends-side-by-side) of the backends.
 	Agreement *agreement.Table `json:"agreement,omitempty"`
-	// SimRepeats has the simulated runs with the seeds of Repeats. If they are
-	// missing, Sim stands for them.
+	// Simulated on churn's network with the other seeds. If they are missing, `sim`
+	// stands for them.
 	SimRepeats []Set `json:"sim_repeats,omitempty"`
-	// SimLinksRepeats are the same on the links of the plan.
+	// Simulated on the planned links with the other seeds.
 	SimLinksRepeats []Set `json:"sim_links_repeats,omitempty"`
-	// Speedup is the speed-up of the second of two policies. For more policies,
-	// Speedups has it for each except the reference.
-	Speedup  *Speedup           `json:"speedup,omitempty"`
+	// Two policies: the reference's wall-clock divided by the other's.
+	Speedup *Speedup `json:"speedup,omitempty"`
+	// More policies: the speed-up over the reference, by policy.
 	Speedups map[string]Speedup `json:"speedups,omitempty"`
-	// PredictionError is (simulated − measured) / measured wall-clock; with
-	// repeats, the median.
+	// By policy, (simulated − measured) / measured wall-clock, the median of repeats.
 	PredictionError map[string]float64 `json:"prediction_error,omitzero"`
-	// LinksPredictionError is the same for SimLinks.
+	// The same of the simulation on the planned links.
 	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
-	// Residuals has the parts, by policy, of simulated − measured wall-clock, for
-	// the runs with the median measured wall-clock.
+	// By policy, simulated − measured for each part of the [split](#split), of the
+	// seed with the median measured wall-clock.
 	Residuals map[string]Residual `json:"residuals,omitempty"`
-	// RankCorrelation compares, by simulated world ("sim", "sim_links"), the
-	// measured order of three policies or more with the simulated one.
+	// Three policies or more: the simulated and the measured
+	// [order](results.md#the-order-of-policies), by simulated world.
 	RankCorrelation map[string]stats.Correlation `json:"rank_correlation,omitempty"`
-	Statistics      Statistics                   `json:"statistics"`
-	// Target is the validation loss for times to a loss, if one was given.
+	// Over the seeds of `--repeat`.
+	Statistics Statistics `json:"statistics"`
+	// `--loss`: the validation loss that times are measured to.
 	Target float64 `json:"target_loss,omitempty"`
-	// Learning has the training results of each world with training.
+	// Trained runs: what was learnt, by world.
 	Learning map[string]*learning.Result `json:"learning,omitempty"`
-	// Runs, Comparisons and Predictions are lists, for any number of policies,
-	// seeds and worlds.
-	Runs        []Played     `json:"runs"`
-	Comparisons []Against    `json:"comparisons"`
+	// All runs.
+	Runs []Played `json:"runs"`
+	// Each policy but the first, in each world on each backend.
+	Comparisons []Against `json:"comparisons"`
+	// The error of each simulated world under each policy.
 	Predictions []Prediction `json:"predictions"`
-	Dir         string       `json:"dir"`
+	Dir         string       `json:"dir"` // The directory.
 }
 
 // Residual has the parts of a prediction's error.
 type Residual struct {
-	Sim      record.Split `json:"sim"`
-	SimLinks record.Split `json:"sim_links"`
+	Sim      record.Split `json:"sim"`       // On churn's network.
+	SimLinks record.Split `json:"sim_links"` // On the planned links.
 }
 
 // Set has a run under each policy, all with one seed, by policy.
@@ -74,9 +76,9 @@ type Set map[string]record.Summary
 
 // Speedup is the reference's wall-clock divided by another policy's.
 type Speedup struct {
-	Sim      float64 `json:"sim,omitempty"`
-	SimLinks float64 `json:"sim_links,omitempty"`
-	// Real is a number, or a list if the comparison was repeated.
+	Sim      float64 `json:"sim,omitempty"`       // On churn's network.
+	SimLinks float64 `json:"sim_links,omitempty"` // On the planned links.
+	// Measured: a number, or a list if the comparison was repeated.
 	Real any `json:"real,omitempty"`
 }
 

@@ -13,46 +13,51 @@ import (
 
 // Played is one run of a comparison.
 type Played struct {
-	World      string         `json:"world"` // record.Sim, record.SimLinks or record.Real
-	Links      string         `json:"links"`
-	Policy     string         `json:"policy"`
-	Seed       uint64         `json:"seed"`
-	Complete   bool           `json:"complete"`
-	WallClock  policy.Time    `json:"wall_clock_us"`
-	OuterSteps int            `json:"outer_steps"`
-	Lost       *float64       `json:"lost"` // from record.Work; null if it was not counted
-	Loss       *float64       `json:"loss"` // final validation loss; null if nothing was trained
-	Fidelity   fidelity.Level `json:"fidelity"`
-	Dir        string         `json:"dir"`
+	World      string      `json:"world"`         // The one name of the [world](results.md#worlds).
+	Links      string      `json:"links"`         // The link backend.
+	Policy     string      `json:"policy"`        // The policy.
+	Seed       uint64      `json:"seed"`          // The seed.
+	Complete   bool        `json:"complete"`      // All outer steps were taken.
+	WallClock  policy.Time `json:"wall_clock_us"` // The time of the last outer step.
+	OuterSteps int         `json:"outer_steps"`   // The number of outer steps.
+	// The share of [work](#work) lost. It is `null` if it was not counted.
+	Lost *float64 `json:"lost"`
+	// The final validation loss. It is `null` if nothing was trained.
+	Loss     *float64       `json:"loss"`
+	Fidelity fidelity.Level `json:"fidelity"` // The [verdict](fidelity.md).
+	Dir      string         `json:"dir"`      // The run directory.
 }
 
 // Against compares one policy with the reference, in one world on one link
 // backend.
 type Against struct {
-	World     string `json:"world"`
-	Links     string `json:"links"`
-	Policy    string `json:"policy"`
-	Reference string `json:"reference"`
-	// Speedups are the reference's wall-clock divided by the policy's, one for
-	// each seed that was complete under both. Speedup is their estimate.
-	Speedups []SeedRatio    `json:"speedups"`
-	Speedup  stats.Estimate `json:"speedup"`
-	// Finding is as in Statistics; empty without an interval.
+	World     string `json:"world"`     // The one name of the [world](results.md#worlds).
+	Links     string `json:"links"`     // The link backend.
+	Policy    string `json:"policy"`    // The policy.
+	Reference string `json:"reference"` // The first policy.
+	// The reference's wall-clock divided by the policy's, for each seed that was
+	// complete under both.
+	Speedups []SeedRatio `json:"speedups"`
+	// The estimate from these.
+	Speedup stats.Estimate `json:"speedup"`
+	// The faster policy, `no difference shown` if the interval holds 1, or `the seeds
+	// change nothing` if all ratios are equal. It is empty without an interval.
 	Finding string `json:"finding"`
 }
 
 // SeedRatio is a ratio of two runs with one seed.
 type SeedRatio struct {
-	Seed  uint64  `json:"seed"`
-	Ratio float64 `json:"ratio"`
+	Seed  uint64  `json:"seed"`  // The seed of both runs.
+	Ratio float64 `json:"ratio"` // The ratio.
 }
 
 // Prediction is the error of a simulated world under a policy: (simulated −
 // measured) / measured wall-clock, for seeds that were complete in both.
 type Prediction struct {
-	World  string         `json:"world"` // the simulated one
-	Policy string         `json:"policy"`
-	Error  stats.Estimate `json:"error"`
+	World  string `json:"world"`  // The simulated world.
+	Policy string `json:"policy"` // The policy.
+	// (Simulated − measured) / measured wall-clock.
+	Error stats.Estimate `json:"error"`
 }
 
 // backend is the sets of one world on one link backend.

@@ -13,20 +13,20 @@ import (
 // Statistics has the results of a comparison's repeats. Only complete runs
 // count, paired with complete ones of the same seed.
 type Statistics struct {
-	// Speedup has the ratios of two policies' wall-clocks, by world ("sim",
-	// "real"). For more policies, Speedups has them by policy and world.
-	Speedup  map[string]stats.Estimate            `json:"speedup,omitzero"`
+	// Two policies: the ratio of their wall-clocks, by world.
+	Speedup map[string]stats.Estimate `json:"speedup,omitzero"`
+	// More policies: the same by policy and world.
 	Speedups map[string]map[string]stats.Estimate `json:"speedups,omitempty"`
-	// PredictionError has the errors of the runs, by policy.
+	// The simulator's relative error, by policy.
 	PredictionError map[string]stats.Estimate `json:"prediction_error,omitzero"`
-	// LinksPredictionError has the errors of the simulator on the links of the
-	// plan.
+	// The same of the simulation on the planned links.
 	LinksPredictionError map[string]stats.Estimate `json:"links_prediction_error,omitempty"`
-	// Finding is the conclusion from the speed-up, by world: one policy is faster,
-	// or "no difference shown". It is empty without an interval.
-	Finding  map[string]string            `json:"finding,omitzero"`
+	// By world, as in `comparisons[].finding`.
+	Finding map[string]string `json:"finding,omitzero"`
+	// The same by policy and world.
 	Findings map[string]map[string]string `json:"findings,omitempty"`
-	// LeftOut counts the seeds with an incomplete run.
+	// The number of seeds with an incomplete run. A run without a complete partner
+	// does not count.
 	LeftOut int `json:"left_out,omitempty"`
 }
 

@@ -12,16 +12,15 @@ const LeastRanked = 3
 
 // Correlation is the agreement of two orders of the same things.
 type Correlation struct {
-	// Things is the number of ordered things, N the number of measurements behind
-	// the order.
-	Things int `json:"things"`
-	N      int `json:"n"`
-	// Tau is Kendall's rank correlation: 1 for the same order, 0 for no relation,
-	// -1 for the reverse. It is nil if there is none; Why gives the reason.
+	Things int `json:"things"` // How many things are in order.
+	N      int `json:"n"`      // The number of measurements behind the order.
+	// Kendall's rank correlation: 1 for the same order, 0 for no relation, −1 for the
+	// reverse. It is `null` if there is none.
 	Tau *float64 `json:"tau"`
-	// Interval is nil if there is none; Why gives the reason.
+	// It is `null` if there is none.
 	Interval *Interval `json:"interval"`
-	Why      string    `json:"why,omitempty"`
+	// The reason why something is `null`.
+	Why string `json:"why,omitempty"`
 }
 
 // KendallTau returns the rank correlation of two lists of values of the same

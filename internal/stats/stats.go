@@ -21,23 +21,23 @@ const nominal = 0.95
 
 // Estimate is the median of repeated measurements, with its interval.
 type Estimate struct {
-	N      int     `json:"n"`
-	Median float64 `json:"median"`
-	// Interval is nil if there is none; Why gives the reason.
+	N      int     `json:"n"`      // The number of measurements.
+	Median float64 `json:"median"` // Their median.
+	// It is `null` for fewer than three, or if all are equal.
 	Interval *Interval `json:"interval"`
-	Why      string    `json:"why,omitempty"`
-	// Same reports that there were enough values for an interval, and all are the
-	// same.
+	// The reason why there is no interval.
+	Why string `json:"why,omitempty"`
+	// There were enough for an interval, and all are equal.
 	Same bool `json:"same,omitempty"`
 }
 
 // Interval is a confidence interval of the population's median, or of another
 // estimated quantity.
 type Interval struct {
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-	// Level is the probability that such an interval contains it: 0.95, or the
-	// most that few measurements allow.
+	Low  float64 `json:"low"`  // Its lower end.
+	High float64 `json:"high"` // Its upper end.
+	// The probability that such an interval holds the true value: 0.95, or the most
+	// that few measurements allow.
 	Level float64 `json:"level"`
 }
 

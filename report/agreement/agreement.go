@@ -23,45 +23,43 @@ const Tolerance = 0.03
 
 // Table compares link backends.
 type Table struct {
-	// Links are the backends. The first is the reference for the others.
+	// The backends. The first is the reference for the others.
 	Links     []string `json:"links"`
-	Tolerance float64  `json:"tolerance"`
-	Agree     bool     `json:"agree"`
-	// Verdict says in words whether they agree, or how they differ.
+	Tolerance float64  `json:"tolerance"` // How far a median ratio may be from 1.
+	Agree     bool     `json:"agree"`     // They agree.
+	// The same in words, or how they differ.
 	Verdict string `json:"verdict"`
-	// Rows are in the order of the policies, and of the backends in each.
+	// In the order of the policies, and of the backends in each.
 	Rows []Row `json:"rows"`
 }
 
 // Row has the results of runs under a policy on a backend.
 type Row struct {
-	Policy string `json:"policy"`
-	Links  string `json:"links"`
-	// Runs counts the runs.
-	Runs int `json:"runs"`
-	// Wall is the wall-clock of the complete ones, in µs of scenario time.
+	Policy string `json:"policy"` // The policy.
+	Links  string `json:"links"`  // The backend.
+	Runs   int    `json:"runs"`   // The number of runs.
+	// The wall-clock of complete runs, in microseconds of scenario time.
 	Wall stats.Estimate `json:"wall_clock_us"`
-	// Fidelity counts the runs by the verdict on the emulation.
+	// The number of runs by verdict.
 	Fidelity map[fidelity.Level]int `json:"fidelity"`
-	// Comparison is nil for the first backend.
+	// The comparison with the first backend, absent for itself.
 	Comparison *Comparison `json:"beside,omitempty"`
 }
 
 // Comparison compares the runs of a row with those on the first backend. Only
 // pairs of complete runs with the same seed count.
 type Comparison struct {
-	// Ratio is the wall-clock divided by the first backend's.
+	// The wall-clock divided by the first backend's.
 	Ratio stats.Estimate `json:"ratio"`
-	// OtherDecisions are the seeds of the pairs with different decisions: other
-	// workers were sidelined or evicted, or in other rounds, or for other reasons.
+	// The seeds with other decisions: other workers were sidelined or evicted, or in
+	// other rounds, or for other reasons.
 	OtherDecisions []uint64 `json:"other_decisions"`
-	// Rounds counts the rounds of all pairs that had the same participants, as had
-	// all rounds before them. The outcome of a reduction depends on these, not on
-	// the links.
+	// The number of rounds that had the same participants, as had all rounds before
+	// them. Only such rounds have to end with equal bytes.
 	Rounds int `json:"rounds"`
-	// SameBytes counts the rounds among them whose means had the same bytes.
+	// The number of these whose means had the same bytes.
 	SameBytes int `json:"same_bytes"`
-	// Differs says how the backends differ; empty if they agree.
+	// How the backends differ. It is absent if they agree.
 	Differs string `json:"differs,omitempty"`
 }
 

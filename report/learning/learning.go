@@ -19,54 +19,52 @@ import (
 
 // Result has the training results of a world's runs, under one policy or more.
 type Result struct {
-	// Target is the validation loss for times to a loss: the requested one, or the
-	// reference's final one.
+	// The [validation loss](learning.md#time-to-a-loss) that times are measured to.
 	Target float64 `json:"target"`
-	// Asked reports whether it was requested.
+	// The user has asked for that loss; otherwise it is the reference's final one.
 	Asked bool `json:"target_asked"`
-	// Policies are in the given order; the first is the reference.
+	// The policies in the given order; the first is the reference.
 	Policies []Policy `json:"policies"`
-	// ByPolicy has the same by name.
+	// The same by name.
 	ByPolicy map[string]Policy `json:"by_policy"`
 }
 
 // Policy has the training results of one policy.
 type Policy struct {
-	Name   string  `json:"name"`
-	Curves []Curve `json:"curves"` // one for each seed
+	Name   string  `json:"name"`   // The policy.
+	Curves []Curve `json:"curves"` // The losses of each seed.
 	Outcome
 }
 
 // Outcome has the training results of several runs of one kind, compared with
 // runs of another kind, the reference.
 type Outcome struct {
-	Final stats.Estimate `json:"final"` // validation loss at the end
-	// Time is the wall-clock to the target loss, in microseconds, interpolated
-	// between two evaluations, for the runs that reached it. Unreached counts the
-	// others.
-	Time      stats.Estimate `json:"time_us"`
-	Unreached int            `json:"unreached,omitempty"`
-	// Sooner is the reference's time divided by this one's, seed by seed.
+	Final stats.Estimate `json:"final"` // The validation loss at the end.
+	// The wall-clock to the target loss, in microseconds, interpolated between two
+	// evaluations, of the runs that reached it.
+	Time stats.Estimate `json:"time_us"`
+	// The number of runs that did not reach it.
+	Unreached int `json:"unreached,omitempty"`
+	// The reference's time divided by this one's, seed by seed.
 	Sooner stats.Estimate `json:"sooner,omitzero"`
-	// Own is the reference's time to this one's final loss, divided by its own
-	// time to that loss, seed by seed. It is meaningful even if the target is
-	// never reached.
+	// The reference's time to this one's final loss, divided by this one's own time
+	// to it, seed by seed. It exists even if the target is never reached.
 	Own stats.Estimate `json:"sooner_own,omitzero"`
-	// Seen and Lost are tokens that went into outer steps, and that were
-	// discarded, in the median run.
+	// The tokens in outer steps, of the median run.
 	Seen int64 `json:"tokens_seen"`
+	// The discarded tokens, of the median run.
 	Lost int64 `json:"tokens_lost"`
-	// EqualTokens and EqualRounds are the excess of its loss over the reference's,
-	// as a share of the latter: when both have seen as many tokens, and after as
-	// many outer steps. They are computed seed by seed.
+	// The excess of its loss over the reference's, as a share of the latter, when both
+	// have seen as many tokens.
 	EqualTokens stats.Estimate `json:"equal_tokens,omitzero"`
+	// The same after as many outer steps.
 	EqualRounds stats.Estimate `json:"equal_rounds,omitzero"`
 }
 
 // Curve is the validation loss of one run.
 type Curve struct {
-	Seed   uint64  `json:"seed"`
-	Points []Point `json:"points"`
+	Seed   uint64  `json:"seed"`   // The seed.
+	Points []Point `json:"points"` // In order.
 	// Seen and Lost are tokens that went into outer steps, and that were
 	// discarded.
 	Seen int `json:"-"`
@@ -75,11 +73,12 @@ type Curve struct {
 
 // Point is the state after an outer step, or in round 0 the initial state.
 type Point struct {
-	Round     int         `json:"round"`
-	WallClock policy.Time `json:"wall_clock_us"`
-	Tokens    int         `json:"tokens"`
-	Loss      float64     `json:"loss"`
-	Train     *float64    `json:"train,omitempty"`
+	Round     int         `json:"round"`         // The outer step, or 0 at the beginning.
+	WallClock policy.Time `json:"wall_clock_us"` // When it was taken.
+	Tokens    int         `json:"tokens"`        // The tokens seen so far.
+	Loss      float64     `json:"loss"`          // The validation loss.
+	// The mean loss of the inner steps before it.
+	Train *float64 `json:"train,omitempty"`
 }
 
 // New compares the policies' runs, seed by seed. It is nil if a policy has no
