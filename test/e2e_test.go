@@ -984,7 +984,7 @@ func TestUsage(t *testing.T) {
 		{"sweep late_join --set inner_stepz=1", exitUsage, "did you mean inner_steps?"},
 		{"sweep late_join --set inner_steps=1,0", exitUsage, "late_join with inner_steps=0: inner_steps: is 0"},
 		{"sweep late_join --set seed=1", exitUsage, "give seeds with --seeds"},
-		{"sweep late_join --seeds 3..1", exitUsage, "no range"},
+		{"sweep late_join --seeds 3..1", exitUsage, "not a range"},
 		{"sweep late_join --repeat 2", exitUsage, "--real"},
 		{"sweep late_join --resume", exitUsage, "--out"},
 		{"sweep late_join --policy nice", exitUsage, "is not a policy"},

@@ -590,8 +590,10 @@ elif rank == 1:
 func TestLaunchCentralRestarts(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
-	file := injecting(t, "op: CoordinatorCrash, at: 1000, down: 2000", "op: Preempt, at: 100, id: 2, notice: 1000")
-	r := testbed(t, "launch", file, "--clock", "command", "--central", `sh -c 'echo central $TESTBED_INCARNATION; exec sleep 60'`, "--", "sh", "-c", "trap 'echo notice; exit 5' TERM; for k in 1 2 3 4 5 6 7 8; do sleep 0.1; done")
+	file := injecting(t, "op: CoordinatorCrash, at: 1000, down: 2000", "op: Preempt, at: 100, id: 2, notice: 100000")
+	again := filepath.Join(t.TempDir(), "again")
+	r := testbed(t, "launch", file, "--clock", "mark", "--central", fmt.Sprintf(`sh -c 'echo central $TESTBED_INCARNATION; [ $TESTBED_INCARNATION = 0 ] || touch %s; exec sleep 60'`, again),
+		"--", "sh", "-c", fmt.Sprintf("[ $RANK != 2 ] || { trap 'echo notice; exit 5' TERM; testbed mark start; }; until [ -e %s ]; do sleep 0.1; done; [ $RANK != 2 ] || sleep 60", again))
 	want := []string{"coordinator: central 0", "coordinator: central 1", "w2: notice"}
 	if got := programLines(r.stdout); r.code != 0 || !slices.Equal(got, want) {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)

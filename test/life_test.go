@@ -137,7 +137,7 @@ func TestResumeBeforeItBegan(t *testing.T) {
 		}
 	}
 	cmd := command(t, t.Context(), t.Name(), "run", "--resume", dir)
-	if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != exitInvalid || !strings.Contains(string(out), "begins anew") {
+	if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != exitInvalid || !strings.Contains(string(out), "begins again") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, record.EventsFile))

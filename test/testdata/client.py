@@ -63,7 +63,7 @@ def lighthouse(address):
         q = answer.quorum
         assert [p.replica_id for p in q.participants] == ["a:1", "b:1"], q
         assert q.participants[0] == member and q.participants[1] == other, q
-        assert q.quorum_id == 1 and q.created.seconds > 0, q
+        assert q.quorum_id > 0 and q.created.seconds > 0, q
     # One alone is not enough, and is told when its time is over.
     fails(code.CANCELLED, "Timeout expired", c, "Quorum",
           pb.LighthouseQuorumRequest(requester=other), timeout=0.5)
