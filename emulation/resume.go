@@ -226,14 +226,14 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 func (r *recorder) whyGone(err error) error {
 	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
-		return fmt.Errorf("this is not a run directory: %w", rerr)
+		return fmt.Errorf("the directory has no record of a run: %w", rerr)
 	}
 	defer file.Close()
 	events, _ := record.Read(file) // up to the first invalid line
 	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
 		return errOver
 	}
-	return fmt.Errorf("it left no state: %w", err)
+	return fmt.Errorf("the run saved no state from which it could continue, so start it anew: %w", err)
 }
 
 // reopenRecord reads the record, which must be as the run has left it, and

@@ -34,7 +34,7 @@ func TestAChangedRecordIsNotResumed(t *testing.T) {
 		{"a schema to come", record.EventsFile, func(text []byte) []byte {
 			return bytes.Replace(text, []byte(`"schema":1`), []byte(`"schema":7`), 1)
 		}, "version 7"},
-		{"another scenario", "scenario.yaml", func(text []byte) []byte { return append(text, "# another\n"...) }, "scenario.yaml is not as the run has left it"},
+		{"another scenario", "scenario.yaml", func(text []byte) []byte { return append(text, "# another\n"...) }, "scenario.yaml has changed since the run"},
 	} {
 		dir := record.Dir(t.TempDir())
 		if err := os.CopyFS(string(dir), os.DirFS(from)); err != nil {

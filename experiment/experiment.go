@@ -84,7 +84,7 @@ func Usable(results ...record.Summary) error {
 func DefaultDir(scenario, what string) (string, error) {
 	name := filepath.Join("runs", fmt.Sprintf("%s-%s", folder(scenario+"-", what, ""), time.Now().Format("20060102-150405")))
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return "", fmt.Errorf("making the run directory (choose another place): %w", err)
+		return "", fmt.Errorf("making the run directory: %w; choose another with --out", err)
 	}
 	for dir, n := name, 2; ; n++ {
 		err := os.Mkdir(dir, 0o755)
@@ -92,7 +92,7 @@ func DefaultDir(scenario, what string) (string, error) {
 			return dir, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("making the run directory (choose another place): %w", err)
+			return "", fmt.Errorf("making the run directory: %w; choose another with --out", err)
 		}
 		dir = fmt.Sprintf("%s-%d", name, n)
 	}

@@ -50,7 +50,7 @@ func CreateDir(path string) (Dir, error) {
 		return "", fmt.Errorf("the run directory %s is not empty; choose another", path)
 	}
 	if err := os.MkdirAll(abs, 0o755); err != nil {
-		return "", fmt.Errorf("making the run directory (choose another place): %w", err)
+		return "", fmt.Errorf("making the run directory: %w; choose another with --out", err)
 	}
 	return Dir(abs), nil
 }

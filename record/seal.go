@@ -89,15 +89,15 @@ func FileDigest(path string) (string, error) {
 func (d Dir) Verify(digests map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(digests)) {
 		if !fs.ValidPath(name) {
-			return fmt.Errorf("%s: the digest of %q is of no file of a record", d.Path(SummaryFile), name)
+			return fmt.Errorf("%s has a digest of %q, which is not a file of a record; the record is damaged: restore an intact copy", d.Path(SummaryFile), name)
 		}
 		switch hash, err := d.digest(name); {
 		case errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("%s is missing: the run has left it, so the record is not whole", d.Path(name))
+			return fmt.Errorf("%s is missing, although the run wrote it; the record is damaged: restore an intact copy, or make the run again", d.Path(name))
 		case err != nil:
 			return fmt.Errorf("reading the record: %w", err)
 		case hash != digests[name]:
-			return fmt.Errorf("%s is not as the run has left it: its SHA-256 begins with %.12s, and the record says %.12s; take the record from where it is whole, or make the run again", d.Path(name), hash, digests[name])
+			return fmt.Errorf("%s has changed since the run: its SHA-256 begins with %.12s instead of %.12s; restore an intact copy of the record, or make the run again", d.Path(name), hash, digests[name])
 		}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (d Dir) ReadSummary() (sum Summary, seal *Seal, err error) {
 	}
 	if of.Seal != nil {
 		if of.Seal.SHA256[EventsFile] == "" {
-			return fail(fmt.Errorf("%s: it has no digest of %s; take the record from where it is whole", d.Path(SummaryFile), EventsFile))
+			return fail(fmt.Errorf("%s has no digest of %s; the record is damaged: restore an intact copy", d.Path(SummaryFile), EventsFile))
 		}
 		if err := d.Verify(of.Seal.SHA256); err != nil {
 			return fail(err)

@@ -566,13 +566,13 @@ func TestWhatCannotBeReported(t *testing.T) {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "inner_steps: 2", "inner_steps: 3", 1), dir, "scenario.yaml")
 			return []string{recordedAt, dir}
-		}, "x/scenario.yaml is not the scenario of the other runs; make a report for each"},
+		}, "x/scenario.yaml differs from the scenario of the other runs; make a report for each scenario"},
 		{"two time scales", func() []string {
 			dir := run()
 			change(t, `"time_scale": 300`, `"time_scale": 30`, dir, "summary.json")
 			change(t, `"time_scale":300`, `"time_scale":30`, dir, "events.jsonl")
 			return []string{recordedAt, dir}
-		}, "x was run with a time scale of 30, and others with 300; make a report for each"},
+		}, "x was run with a time scale of 30, and others with 300; make a report for each time scale"},
 	} {
 		_, err := runs.Read(c.dirs()...)
 		if err == nil || err.Error() != c.want {

@@ -46,7 +46,7 @@ type lab struct {
 // tooSlow and tooNarrow are what a run over hosts ends with whose machine is so busy
 // that even the network of a lab has no room in the plan, or does not carry it.
 const (
-	tooSlow   = "and the network between their hosts takes"
+	tooSlow   = "but the network between their hosts takes"
 	tooNarrow = "by plan reductions send up to"
 )
 
@@ -356,7 +356,7 @@ func TestMeasuredHostsThatWillNotDo(t *testing.T) {
 	}
 	file := scenario(t, 2, "5mbit", "")
 	amend(t, file, "one_way_delay: 5ms", "one_way_delay: 1us")
-	end(exitError, " may take 1µs by plan, "+tooSlow, file, "--policy", "baseline")
+	end(exitError, " has a planned delay of 1µs, "+tooSlow, file, "--policy", "baseline")
 	l.limit(t, 1, 20e6)
 	end(exitError, tooNarrow+" 171 Mbit/s from host", "persistent_straggler", "--policy", "baseline")
 	l.wrap = map[int][]string{1: {

@@ -119,7 +119,7 @@ func TestLaunchRefuses(t *testing.T) {
 		{"launch homogeneous --grace -1s -- true", "--grace -1s: must not be below 0"},
 		{"launch homogeneous --clock now -- true", "--clock now: choose command, traffic or mark"},
 		{"net homogeneous --clock traffic --hosts 2@127.0.0.1 -- true", "--clock traffic sees the workers of one host only"},
-		{"mark start", "works only inside of testbed launch and testbed net"},
+		{"mark start", "needs a network of testbed launch or testbed net"},
 		{"mark", "name the type of the mark"},
 		{"mark step round", "round: write NAME=VALUE"},
 		{"launch homogeneous --master-port 0 -- true", "--master-port 0: must be between"},

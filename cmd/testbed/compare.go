@@ -40,16 +40,17 @@ func compareCommand() *cobra.Command {
 		Long: `Simulates the scenario under each policy, plays it on a real network under each,
 and prints the answer: which policy was faster, by how much, and whether to trust
 it. Where a model is trained, the loss comes first. Tables follow: wall-clocks,
-speed-ups, and which workers were sidelined or evicted; -v prints more. There are two simulations, with churn's network and on the
-planned links (see testbed simulate --help). The first policy is the reference:
-a speed-up is its wall-clock divided by another policy's.
+speed-ups, and which workers were sidelined or evicted; -v prints more. There are
+two simulations: one on churn's network, one on the planned links (see testbed
+simulate --help). The first policy is the reference: a speed-up is its wall-clock
+divided by another policy's.
 
   testbed compare persistent_straggler --policy baseline,straggler:k=1,straggler:k=5
   testbed compare persistent_straggler --world sim --repeat 20
 
 A policy may have parameters, NAME:param=value:param=value, and may be given
-several times with different ones. --world sim plays nothing on a real network,
-and so needs neither a sandbox nor Linux.
+several times with different ones. --world sim plays nothing on a real network.
+It needs neither a sandbox nor Linux.
 
 With --repeat N every policy is simulated and played with N seeds: the
 scenario's seed, the next one, and so on. From three seeds on, speed-ups and the
@@ -58,15 +59,16 @@ shows no difference. With three policies or more in both worlds, Kendall's tau
 compares the simulated order of the policies with the measured one: 1 is the
 same order, -1 the reverse.
 
-Where a model is trained, times are to a validation loss: --loss, or the loss that
-the first policy ends with. Between two evaluations the loss is taken as a line.
+Where a model is trained, a policy's time is that until a validation loss is reached:
+--loss, or the final loss of the first policy. Between two evaluations the loss is
+interpolated linearly.
 
-Work lost is the share of inner steps that entered no outer step. A policy is on
+Work lost is the fraction of inner steps that entered no outer step. A policy is on
 the Pareto front if no other policy is as fast and loses as little work.
 
 With --links user,htb each real run is played on both backends in turn, and a
-table shows whether the backends agree: in wall-clock, in the workers left out,
-and in bytes. The simulator is compared with the first backend.
+table shows whether the backends agree: in wall-clock, in which workers were
+left out, and in bytes. The simulator is compared with the first backend.
 
 Exits with 3 if a real run is not valid (see testbed run --help), or if the link
 backends do not agree.`,

@@ -14,7 +14,7 @@ import (
 
 // hostsFlag asks for several hosts.
 func hostsFlag(flags *pflag.FlagSet, hosts *string) {
-	flags.StringVar(hosts, "hosts", "", "go over several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")
+	flags.StringVar(hosts, "hosts", "", "run on several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")
 }
 
 func hostCommand() *cobra.Command {

@@ -31,7 +31,8 @@ training script runs in all nodes with one line:
     testbed launch homogeneous -- python3 train.py
     testbed launch homogeneous -- torchrun train.py
 
-A node is a machine, as in testbed net. Its program finds
+A node acts as a machine of its own, as in testbed net. Its program finds these
+environment variables:
 
     RANK, NODE_RANK, GROUP_RANK        its number among the workers, from 0
     WORLD_SIZE                         how many workers the scenario has
@@ -39,52 +40,55 @@ A node is a machine, as in testbed net. Its program finds
     MASTER_ADDR, MASTER_PORT           the node of rank 0
     PET_NNODES, PET_NODE_RANK, …       the same for torchrun, which needs no flags
     JAX_COORDINATOR_ADDRESS            the same for jax.distributed.initialize, which
-                                       has to be given num_processes and process_id
+                                       still needs num_processes and process_id
     GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, TP_SOCKET_IFNAME   eth0
-    OMP_NUM_THREADS=1                  unless it is set
+    OMP_NUM_THREADS=1                  unless you set it
     TESTBED_NODE, TESTBED_WORKER       the node's name and the worker's number
     TESTBED_INCARNATION                0; 1 after the first Restart, …
     TESTBED_NODES, TESTBED_ADDR_W0, …  as in testbed net
 
-Standard input is empty. Each line of output is printed after the node's name; --out
-DIR keeps the output of w0 in DIR/logs/w0.out, as it was written.
+Standard input is empty. Each line of output is printed with the node's name before
+it. --out DIR also writes the unchanged output of w0 to DIR/logs/w0.out.
 
-When a program fails, the others get SIGTERM, and SIGKILL after --grace; with
---keep-going they go on. Whatever runs in a node ends, daemons too. The first failure
-is the last line, and the exit code is its: 128 + n if signal n ended the program, 126
-or 127 if it could not be started. SIGINT and SIGTERM are passed on to all programs; a
-second one kills them.
+When a program fails, everything else in its node is killed, daemons too. The other
+nodes' programs get SIGTERM, and SIGKILL after --grace. With --keep-going they
+continue. The last line of output reports the first failure, and its exit code becomes
+that of testbed launch: 128 + n if signal n ended the program, 126 or 127 if it could
+not be started. SIGINT and SIGTERM are passed on to all programs. A second signal kills
+them.
 
---per-node replaces the program of a node, --central runs one in the coordinator's
-node. It is started first, and ended when all others have ended. Both take a command
-as a shell would, with quotation marks:
+--per-node replaces the program of a node. --central runs a program in the
+coordinator's node, which starts before all others and gets SIGTERM when they have
+ended. Both flags split their command into words as a shell does, with quotation
+marks:
 
     testbed launch homogeneous --central 'python3 server.py' --per-node 'w0=python3 first.py' -- python3 worker.py
 
-The scenario's injects happen to the programs, and workers with join_at start, on a
-clock that starts when a worker sends the first packet to another: imports may take a
-minute. A program that knows better calls testbed mark start; with --clock mark
-nothing else starts the clock. With --clock command it starts with the programs.
+The times of the scenario's injects, and of workers with join_at, count from the start
+of a clock. Imports may take a minute, so the clock starts when a worker sends the
+first packet to another. A program can start it earlier with testbed mark start. With
+--clock mark nothing else starts the clock. With --clock command it starts with the
+programs. The injects have these effects on programs:
 
-    Crash     cuts the node's links, then kills all that runs in it, as a power cut
-    Restart   does the same, joins the links again and starts CMD anew
-    Pause     stops all that runs in the node, until Resume
-    Slow      leaves the node that part of the processor time that it took before,
+    Crash     cuts the node's links, then kills everything in it, like a power failure
+    Restart   does what Crash does, then joins the links again and starts CMD anew
+    Pause     stops everything that runs in the node, until Resume
+    Slow      divides the processor time that the node used before by the factor,
               until Restore; a program that waits or sleeps is not slowed
-    Preempt   sends SIGTERM, and crashes what is left after the notice
+    Preempt   sends SIGTERM, and crashes what still runs after the notice
     CoordinatorCrash   crashes and restarts the --central program
 
-Partitions and injects of links happen as in every world. A line at the start says
-what cannot happen to a program, such as Leave.
+Partitions and injects on links work as in every world. A line at the start lists the
+injects that have no effect on programs, such as Leave.
 
-After the programs a line on standard error says whether the network matched its plan
-since the clock started. --out keeps what happened in programs.jsonl. --strict, --pcap
-and --hosts are as for testbed net.`,
+At the end a line on standard error says whether the network matched its plan since the
+clock started. --out DIR records the run's events in DIR/programs.jsonl. --strict,
+--pcap and --hosts work as in testbed net.`,
 	}
 	f.add(cmd)
 	clockFlag(cmd, &clock, programs.ClockTraffic)
 	cmd.Flags().StringArrayVar(&perNode, "per-node", nil, "NODE=CMD: run CMD in this worker's node instead; may be repeated")
-	cmd.Flags().StringVar(&central, "central", "", "run this command in the coordinator's node, from first to last")
+	cmd.Flags().StringVar(&central, "central", "", "run this command in the coordinator's node; it starts first and ends last")
 	cmd.Flags().IntVar(&o.MasterPort, "master-port", 29500, "MASTER_PORT of the programs")
 	cmd.Flags().DurationVar(&o.Grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL when another program has failed")
 	cmd.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "do not end the other programs when one fails")

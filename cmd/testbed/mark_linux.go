@@ -12,16 +12,17 @@ import (
 func markCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "mark TYPE [NAME=VALUE...]", Short: "Say how far a program has come, inside testbed launch or net",
-		Long: `Adds a mark to the record of testbed launch or testbed net, in the node in which
-it is called. Values that are JSON are kept as that, others as text. For example:
+		Long: `Adds a mark to the record of testbed launch or testbed net. The mark belongs to the
+node in which the command is called. A VALUE that is JSON is recorded as JSON, any
+other as text. For example:
 
     testbed mark step round=3 loss=0.25
 
-The mark start also starts the clock on which the scenario's injects and late
-workers count, unless it has started. The first one counts.
+The mark start also starts the clock of the scenario's injects and late workers. It
+has no effect on a clock that has already started.
 
-A program may write marks itself, without this command: testbed launch gives it a
-descriptor whose number is in TESTBED_MARKS. Each line is an object of JSON:
+A program may write marks itself, without this command, to the file descriptor whose
+number testbed launch puts into TESTBED_MARKS. Each line is a JSON object:
 
     {"type": "step", "round": 3, "loss": 0.25}`,
 		Args: func(cmd *cobra.Command, args []string) error {

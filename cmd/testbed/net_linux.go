@@ -40,9 +40,9 @@ address. For example:
 
     testbed net homogeneous -- sh -c 'testbed in w0 ping -c 3 w1'
 
-A node is a machine: its host name is that of the node, all nodes know each
-other's names, and shared memory (System V, /dev/shm) is the node's own. Files
-elsewhere and process ids are common to all. With --at NODE, CMD itself runs in
+A node acts as a machine of its own: its host name is that of the node, all nodes
+know each other's names, and shared memory (System V, /dev/shm) is the node's own.
+Files elsewhere and process ids are common to all. With --at NODE, CMD itself runs in
 a node and has its address: mpiexec, or a server that the others talk to, may
 run in the coordinator's.
 
@@ -113,8 +113,8 @@ func (f *networkFlags) add(cmd *cobra.Command) {
 	linksFlag(cmd, &f.links)
 	hostsFlag(cmd.Flags(), &f.several)
 	cmd.Flags().StringSliceVar(&f.pcap, "pcap", nil, "write the frames of this node to NODE.pcap; may be repeated")
-	countedFlag(cmd.Flags(), &f.limitMB, units.Megabyte, "pcap-limit", 256, "greatest size of each NODE.pcap in MB; later frames are not written")
-	cmd.Flags().StringVar(&f.out, "out", "", "directory for fidelity.json, programs.jsonl and the captures (default: none, and the current one)")
+	countedFlag(cmd.Flags(), &f.limitMB, units.Megabyte, "pcap-limit", 256, "maximum size of each NODE.pcap in MB; later frames are not written")
+	cmd.Flags().StringVar(&f.out, "out", "", "directory for fidelity.json, programs.jsonl and the captures (default: only the captures are written, to the current directory)")
 	cmd.Flags().BoolVar(&f.strict, "strict", false, "exit with 3 if the network did not match its plan")
 }
 
@@ -124,7 +124,7 @@ func (f *networkFlags) network(n *programs.Network, scenario string) (err error)
 		return err
 	}
 	if f.limitMB < 1 {
-		return errs.Usagef("--pcap-limit %d: must be at least 1", f.limitMB)
+		return errs.Usagef("--pcap-limit %d must be at least 1", f.limitMB)
 	}
 	if n.Scenario, err = loadResolved(scenario); err != nil {
 		return err

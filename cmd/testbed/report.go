@@ -203,7 +203,7 @@ func isFile(name string) bool {
 func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return errs.Usagef("name one file of testbed estimate --json, and no other; make a report for each")
+		return errs.Usagef("a report has one estimate, and %d files are named; make a report for each file of testbed estimate --json", len(args))
 	case trace != "":
 		return errs.Usagef("--trace needs a run, and an estimate contains none; remove it")
 	}

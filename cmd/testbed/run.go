@@ -31,7 +31,7 @@ type realFlags struct {
 func (f *realFlags) declare(cmd *cobra.Command) {
 	linksFlag(cmd, &f.links)
 	cmd.Flags().Float64Var(&f.timeScale, "time-scale", 0, "real time divided by scenario time (default: the scenario's)")
-	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "factor by which everything is slower by the machine's clock (default: the scenario's)")
+	cmd.Flags().Float64Var(&f.dilation, "dilation", 0, "factor by which the whole emulation runs slower than real time (default: the scenario's)")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for the record (default runs/SCENARIO-…)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the result as JSON")
 	cmd.Flags().StringVar(&f.hosts, "hosts", "", "play on several hosts: N@ADDRESS, slurm, slurm:N or kubernetes; see docs/hosts.md")

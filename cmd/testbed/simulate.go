@@ -177,7 +177,7 @@ func policyFlag(cmd *cobra.Command, name *string) {
 }
 
 func calibrationFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "calibration", "", "what the machine adds: a calibration.json of testbed calibrate, or auto for the latest one of this machine")
+	cmd.Flags().StringVar(file, "calibration", "", "the machine's own delays: a calibration.json of testbed calibrate, or auto for this machine's latest")
 }
 
 // loadCalibration reads the file, and warns of differences from this machine;

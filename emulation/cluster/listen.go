@@ -43,16 +43,16 @@ func Listen(address, token string) (*Listener, error) {
 	}
 	to, err := net.ResolveUDPAddr("udp4", address)
 	if err != nil {
-		return nil, fmt.Errorf("listening for hosts at %s: %w", address, err)
+		return nil, fmt.Errorf("listening for hosts at %s: %w; name a free address of this host", address, err)
 	}
 	conn, err := net.ListenUDP("udp4", to)
 	if err != nil {
-		return nil, fmt.Errorf("listening for hosts at %s: %w", address, err)
+		return nil, fmt.Errorf("listening for hosts at %s: %w; name a free address of this host", address, err)
 	}
 	listener, err := (&quic.Transport{Conn: conn}).Listen(config, settings)
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("listening for hosts at %s: %w", address, err)
+		return nil, fmt.Errorf("listening for hosts at %s: %w; name a free address of this host", address, err)
 	}
 	return &Listener{listener: listener, conn: conn, strange: strange}, nil
 }
@@ -85,7 +85,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 			err = l.fits(h, leader)
 		}
 		if err != nil {
-			progress(fmt.Sprintf("%v was sent away: %v", conn.RemoteAddr(), err))
+			progress(fmt.Sprintf("the leader refused %v: %v", conn.RemoteAddr(), err))
 			_ = conn.CloseWithError(codeRefused, err.Error())
 			continue
 		}
@@ -112,15 +112,15 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 func (l *Listener) fits(h *HostConn, leader Hello) error {
 	switch count := leader.Count; {
 	case h.Environment.Revision != leader.Environment.Revision:
-		return fmt.Errorf("its testbed has revision %s, but the leader's has %s; install the same revision on all hosts", h.Environment.Revision, leader.Environment.Revision)
+		return fmt.Errorf("the host's testbed has revision %s, but the leader's has %s; install the same revision on all hosts", h.Environment.Revision, leader.Environment.Revision)
 	case h.Executable != leader.Executable:
-		return fmt.Errorf("its testbed binary has SHA-256 %.12s…, but the leader's has %.12s…; use the same file on all hosts", h.Executable, leader.Executable)
+		return fmt.Errorf("the host's testbed binary has SHA-256 %.12s…, but the leader's has %.12s…; use the same file on all hosts", h.Executable, leader.Executable)
 	case h.Count != count:
-		return fmt.Errorf("it was started as one of %d hosts, and the run has %d", h.Count, count)
+		return fmt.Errorf("the host was started as one of %d hosts, but the run has %d; start all hosts with the same number", h.Count, count)
 	case h.Index < 1 || h.Index >= count:
-		return fmt.Errorf("its index is %d; hosts have 1 to %d, the leader is 0", h.Index, count-1)
+		return fmt.Errorf("the host's index is %d; it must be 1 to %d, since the leader is 0", h.Index, count-1)
 	case l.hosts[h.Index-1] != nil:
-		return fmt.Errorf("there is a host with index %d already, %s", h.Index, l.hosts[h.Index-1].Name)
+		return fmt.Errorf("host %[2]s already has the index %[1]d; start each host with an index of its own", h.Index, l.hosts[h.Index-1].Name)
 	}
 	return nil
 }
@@ -131,11 +131,11 @@ func greet(ctx context.Context, conn *quic.Conn) (*HostConn, error) {
 	defer cancel()
 	stream, err := conn.AcceptStream(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("it did not identify itself: %w", err)
+		return nil, fmt.Errorf("the host did not identify itself: %w", err)
 	}
 	h := &HostConn{conn: conn, stream: stream, in: json.NewDecoder(bufio.NewReader(stream))}
 	if err := h.in.Decode(&h.Hello); err != nil {
-		return nil, fmt.Errorf("it did not identify itself: %w", err)
+		return nil, fmt.Errorf("the host did not identify itself: %w", err)
 	}
 	h.Addr = conn.RemoteAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 	return h, nil

@@ -71,7 +71,7 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 	case m.Image == "":
 		return errs.Usagef("--image: name a container image that contains testbed; docs/hosts.md shows how to build one")
 	case m.CPUs < 1:
-		return errs.Usagef("--cpus %d: must be at least 1", m.CPUs)
+		return errs.Usagef("--cpus %d must be at least 1", m.CPUs)
 	case m.Keep < 0:
 		return errs.Usagef("--keep %v: must not be negative", m.Keep)
 	case !namespace.MatchString(m.Namespace):
@@ -102,7 +102,7 @@ func (m *Manifests) Mount(file string, text []byte, named map[string][]byte) err
 		size += len(f.content)
 	}
 	if size > maxFiles {
-		return errs.Usagef("%s and the files that it names have %d bytes, and a ConfigMap holds %d; make them smaller", file, size, maxFiles)
+		return errs.Usagef("%s and the files that it names have %d bytes together, but a ConfigMap holds at most %d; make the files smaller", file, size, maxFiles)
 	}
 	return nil
 }

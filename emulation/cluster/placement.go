@@ -109,7 +109,7 @@ func ContiguousPlacement(n *Network, hosts int) ([]int, error) {
 func (n *Network) checkCount(hosts int) error {
 	workers := len(n.Workers)
 	if hosts < 1 {
-		return fmt.Errorf("%d hosts; there must be at least one", hosts)
+		return fmt.Errorf("the number of hosts is %d; it must be at least 1", hosts)
 	}
 	if hosts > workers {
 		return fmt.Errorf("%d hosts for %d workers; each host needs a worker, so use at most %d hosts", hosts, workers, workers)

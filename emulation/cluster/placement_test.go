@@ -97,7 +97,7 @@ func TestChoose(t *testing.T) {
 		}
 		of, err := cluster.ChoosePlacement(net, hosts(same...), underlay)
 		if err != nil {
-			if n <= len(net.Workers) && !(underlay != nil && strings.Contains(err.Error(), "may take") && strings.Contains(err.Error(), "→w") || strings.Contains(err.Error(), "→coordinator")) {
+			if n <= len(net.Workers) && !(underlay != nil && strings.Contains(err.Error(), "has a planned delay") && strings.Contains(err.Error(), "→w") || strings.Contains(err.Error(), "→coordinator")) {
 				t.Fatalf("%d hosts for %d workers: %v", n, len(net.Workers), err)
 			}
 			return
@@ -187,7 +187,7 @@ func TestNearNodesShareAHost(t *testing.T) {
 		t.Errorf("%v, %v", cluster.NodesByHost(n.Plan, of), err)
 	}
 	if of, err = cluster.ChoosePlacement(n, hosts(4, 4), cluster.Underlay{{0, 11 * time.Millisecond}, {time.Millisecond, 0}}); err == nil ||
-		!strings.Contains(err.Error(), "by plan, and the network between their hosts, h0 and h1, takes 11ms") {
+		!strings.Contains(err.Error(), "20µs, but the network between their hosts, h0 and h1, takes 11ms") {
 		t.Errorf("%v, %v", of, err)
 	}
 }

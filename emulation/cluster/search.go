@@ -332,7 +332,7 @@ type conflictError struct {
 }
 
 func (c *conflictError) Error() string {
-	return fmt.Sprintf("the path %s→%s may take %v by plan, and the network between their hosts, %s and %s, takes %v (half of the round trip, 99.9th percentile)",
+	return fmt.Sprintf("the path %s→%s has a planned delay of %v, but the network between their hosts, %s and %s, takes %v (half of the round trip, 99.9th percentile)",
 		c.from, c.to, c.planned, c.fromAt, c.toAt, c.takes.Round(time.Microsecond))
 }
 
@@ -356,5 +356,5 @@ func (b *board) conflict() (worst *conflictError) {
 // with the fewest conflicts.
 func (b *board) refusal(order []int) error {
 	b.arrange(b.groups(order, 0))
-	return fmt.Errorf("%w; found no placement on %d hosts without such a path: plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
+	return fmt.Errorf("%w; every placement on %d hosts that was tried has such a path: plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
 }

@@ -62,7 +62,7 @@ func ownAddress() (netip.Addr, error) {
 		}
 	}
 	if len(all) != 1 {
-		return netip.Addr{}, errs.Usagef("this host has %d addresses, %v; say at which the others reach it: --hosts slurm@ADDRESS", len(all), all)
+		return netip.Addr{}, errs.Usagef("this host has %d addresses, %v; name the one that the other hosts can reach: --hosts slurm@ADDRESS", len(all), all)
 	}
 	return all[0], nil
 }

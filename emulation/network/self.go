@@ -49,7 +49,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	showName(s.spec.Name)
 	program, ok := programs[s.spec.Kind]
 	if !ok {
-		return fmt.Errorf("there is no program of kind %q", s.spec.Kind)
+		return fmt.Errorf("process %s: this testbed binary has no program of kind %q", s.spec.Name, s.spec.Kind)
 	}
 	for fd := specFD; fd < filesFD+len(s.spec.FileNames); fd++ {
 		unix.CloseOnExec(fd) // no program that the child starts keeps them open

@@ -88,7 +88,7 @@ func (s *Supervisor) work(jobs map[string]func(*Supervisor, json.RawMessage) err
 	}
 	do, ok := jobs[job.Kind]
 	if !ok {
-		return fmt.Errorf("there is no job of kind %q", job.Kind)
+		return fmt.Errorf("this testbed binary has no job of kind %q", job.Kind)
 	}
 	s.Dir, s.files = job.Dir, map[string]*os.File{}
 	for k, name := range job.FileNames {

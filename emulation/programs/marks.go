@@ -102,7 +102,7 @@ func hear(conn net.Conn, take func(Mark)) {
 func SendMark(kind string, fields map[string]any) error {
 	node := os.Getenv(EnvNode)
 	if os.Getenv(EnvNodes) == "" {
-		return errs.Usagef("testbed mark works only inside of testbed launch and testbed net")
+		return errs.Usagef("the command testbed mark needs a network of testbed launch or testbed net; call it from a program in a node")
 	}
 	m := Mark{Type: kind, Node: node, Fields: fields}
 	if node == "" {

@@ -92,14 +92,14 @@ func (n *Network) Check() error {
 	nodes := n.Nodes()
 	for _, name := range n.Pcap {
 		if !slices.Contains(nodes, name) {
-			return errs.Usagef("no node %q to capture; the nodes are %s", name, strings.Join(nodes, " "))
+			return errs.Usagef("--pcap: the network has no node %q; its nodes are %s", name, strings.Join(nodes, " "))
 		}
 	}
 	if len(n.Pcap) > 0 && n.Hosts != nil {
 		return errs.Usagef("--pcap writes on one host only; leave it out, or leave --hosts out")
 	}
 	if len(n.Pcap) > 0 && n.PcapLimit < pcapLeastAllowed {
-		return errs.Usagef("--pcap-limit of %d bytes is too small for one frame; raise it", n.PcapLimit)
+		return errs.Usagef("--pcap-limit is %d bytes: it must be at least %d, to hold one frame", n.PcapLimit, pcapLeastAllowed)
 	}
 	return nil
 }

@@ -170,7 +170,7 @@ func (o *Options) check() error {
 		return err
 	}
 	if nodes := o.Nodes(); o.At != "" && !slices.Contains(nodes, o.At) {
-		return errs.Usagef("no node %q to run the program in; the nodes are %s", o.At, strings.Join(nodes, " "))
+		return errs.Usagef("--at: the network has no node %q; its nodes are %s", o.At, strings.Join(nodes, " "))
 	}
 	if len(o.Command) == 0 {
 		shell := os.Getenv("SHELL")
@@ -188,7 +188,7 @@ func (o *Options) check() error {
 func Enter(name string, command []string) (int, error) {
 	nodes := strings.Fields(os.Getenv(programs.EnvNodes))
 	if len(nodes) == 0 {
-		return 0, errs.Usagef("testbed in works only inside of testbed net: start for example testbed net SCENARIO, and then testbed in %s ping …", name)
+		return 0, errs.Usagef("the command testbed in needs a network of testbed net; run testbed net SCENARIO, and in its shell testbed in %s ping …", name)
 	}
 	if !slices.Contains(nodes, name) {
 		return 0, errs.Usagef("no node %q; the nodes are %s", name, strings.Join(nodes, " "))

@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 
 func TestEnterOutsideOfANetwork(t *testing.T) {
 	t.Setenv(programs.EnvNodes, "")
-	if _, err := Enter("w0", []string{"true"}); err == nil || !strings.Contains(err.Error(), "only inside of testbed net") {
+	if _, err := Enter("w0", []string{"true"}); err == nil || !strings.Contains(err.Error(), "needs a network of testbed net") {
 		t.Errorf("%v", err)
 	}
 	t.Setenv(programs.EnvNodes, "coordinator w0 w1")

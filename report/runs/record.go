@@ -266,10 +266,10 @@ func (rec *Record) readScenario(run *Run) error {
 	}
 	switch scale := &rec.Scenario.Real.TimeScale; {
 	case !rec.same(source, s):
-		return fmt.Errorf("%s is not the scenario of the other runs; make a report for each", file)
+		return fmt.Errorf("%s differs from the scenario of the other runs; make a report for each scenario", file)
 	case sum.World == record.Sim:
 	case rec.scaled && sum.TimeScale != *scale:
-		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each", dir, sum.TimeScale, *scale)
+		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each time scale", dir, sum.TimeScale, *scale)
 	default:
 		*scale, rec.scaled = sum.TimeScale, true
 	}

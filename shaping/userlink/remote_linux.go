@@ -142,7 +142,7 @@ func (a *remote) tooSlow() (host int, err error) {
 				if p.Reorder > 0 {
 					planned = 0 // overtaking packets are due at once
 				}
-				return a.hosts[j], fmt.Errorf("the path %s→%s may take %v by plan, and the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or let both nodes share a host",
+				return a.hosts[j], fmt.Errorf("the path %s→%s has a planned delay of %v, but the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or let both nodes share a host",
 					a.plan.Nodes[i].Name, a.plan.Nodes[j].Name, planned, took.Round(time.Microsecond))
 			}
 		}

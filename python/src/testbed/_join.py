@@ -306,7 +306,7 @@ class Round:
         """Hand the round over, and return the state after it."""
         if not self._finished:
             if self._run._next is None and not self._run._over:
-                raise RuntimeError("round %d ended before its inner steps did; let r.steps come to its end" % self.number)
+                raise RuntimeError("round %d ended before its inner steps were done; run the loop over r.steps to its end" % self.number)
             return before  # broken off
         state = _encode(self.state)
         if len(state) > self._run._state_bytes:

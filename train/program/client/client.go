@@ -310,7 +310,7 @@ func (d *Round) end() error {
 	case !d.finished && (d.run.next != nil || d.run.err != nil):
 		return nil // it was broken off
 	case !d.finished:
-		return fmt.Errorf("round %d ended before its inner steps did; let the loop over Steps end", d.Number)
+		return fmt.Errorf("round %d ended before its inner steps were done; run the loop over Steps to its end", d.Number)
 	case len(d.State) > d.run.StateBytes:
 		return fmt.Errorf("the state after round %d has %d bytes, more than StateBytes, %d", d.Number, len(d.State), d.run.StateBytes)
 	}
