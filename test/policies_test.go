@@ -124,7 +124,7 @@ func TestTheRecipeToTheLetter(t *testing.T) {
 	}
 
 	// To stay, among the others.
-	for _, words := range []string{"belongs into\n`policy/`", "begins with `package policy`", "no import of `testbed/policy`", "leaves `policy.` out before names"} {
+	for _, words := range []string{"belongs in `policy/`", "begins with `package policy`", "does not\nimport `testbed/policy`", "omits `policy.` before names"} {
 		if !strings.Contains(rest, words) {
 			t.Errorf("the page does not say %q any more, and this test does it", words)
 		}
