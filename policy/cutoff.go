@@ -28,8 +28,8 @@ func (m *Machine) ask(now Time) *Round {
 	return r
 }
 
-// changed notes that members, or the beginnings of their rounds, are not what the
-// policy was last shown.
+// changed records that the members, or the times when they began, differ from
+// those that the policy last saw.
 func (m *Machine) changed() { m.asked.Changes++ }
 
 // armDeadline sets the deadline of the running round, if the policy has another

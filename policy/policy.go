@@ -89,10 +89,10 @@ type Round struct {
 	// in a simulator without noise.
 	MinSlack Time
 	Seed     uint64
-	// Changes counts changes of what All yields, except for arrivals and misses. If it
-	// is what it was at an earlier question, so are the members and when they began,
-	// and whoever had arrived has still arrived. So a policy need not look at all
-	// members at every arrival.
+	// Changes counts changes of what All yields, except for arrivals and misses.
+	// While it is equal, the members and the times when they began are equal too,
+	// and members that had arrived have still arrived. So a policy need not look
+	// at all members at every arrival.
 	Changes int
 
 	machine *Machine
@@ -122,8 +122,8 @@ func (r *Round) All(yield func(Member) bool) {
 	}
 }
 
-// Member returns a member that the round counts on. ok is false if it counts on no
-// member of that ID.
+// Member returns a member of the round. ok is false if the round has no member
+// with that ID.
 func (r *Round) Member(id ID) (w Member, ok bool) {
 	if m := r.machine.find(id); m != nil && !m.learner {
 		return m.shown(), true

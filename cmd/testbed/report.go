@@ -162,7 +162,7 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	return nil
 }
 
-// reportPrograms writes the page of programs of the user's own, and a trace.
+// reportPrograms writes the page of a user's own programs, and a trace.
 func reportPrograms(cmd *cobra.Command, args []string, out, trace, drawn string) error {
 	switch {
 	case len(args) > 1:

@@ -39,7 +39,7 @@ type order struct {
 	Kill   bool             `json:"kill,omitempty"`   // all that runs in the node
 	Freeze bool             `json:"freeze,omitempty"` // all that runs in the node
 	Thaw   bool             `json:"thaw,omitempty"`
-	Slow   float64          `json:"slow,omitempty"`  // how many times slower; 1: as before
+	Slow   float64          `json:"slow,omitempty"`  // slow down by this factor; 1: back to normal
 	Taken  bool             `json:"taken,omitempty"` // a piece of output
 }
 
@@ -60,16 +60,16 @@ type agentReport struct {
 	Sample *sample `json:"sample,omitempty"`
 }
 
-// met is how many processes of a node were ended or stopped, how many could not be, and
-// how long it took.
+// met has the number of processes of a node that were ended or stopped, the
+// number that could not be, and the time that this took.
 type met struct {
 	Processes int           `json:"processes"`
 	Left      int           `json:"left,omitempty"`
 	Took      time.Duration `json:"took_ns"`
 }
 
-// slowed are the shares of a processor that a node took while it computed, before it was
-// slowed and then, and the one that was meant.
+// slowed has shares of a processor that a node used while it computed: before
+// it was slowed, the intended one, and while it was slow.
 type slowed struct {
 	Before float64 `json:"before"`
 	Meant  float64 `json:"meant"`
@@ -166,7 +166,7 @@ func (a *agent) obey(o order) {
 		a.mu.Unlock()
 	case o.Kill:
 		began := time.Now()
-		a.pace.release() // what is started next is not stopped
+		a.pace.release() // the next processes must not begin stopped
 		n, left := a.roster.kill()
 		a.self.Tell(agentReport{Killed: &met{n, left, time.Since(began)}})
 	case o.Freeze:
@@ -185,7 +185,7 @@ func (a *agent) obey(o order) {
 	}
 }
 
-// endSlow ends a Slow, if there is one, and reports what came of it.
+// endSlow ends a Slow, if there is one, and reports its result.
 func (a *agent) endSlow() {
 	if s := a.pace.restore(); s != nil {
 		a.self.Tell(agentReport{Slowed: s})

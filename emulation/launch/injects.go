@@ -9,8 +9,9 @@ import (
 	"testbed/scenarios/resolved"
 )
 
-// injectsOf are the injects of a scenario that happen to programs. What happens to links
-// is none of them. unfit says in words what cannot happen to a program.
+// injectsOf returns the injects of a scenario that act on programs. Injects
+// that act on links are not among them. unfit describes the injects that cannot
+// act on a program.
 func injectsOf(s *resolved.Scenario, central bool) (injects []Inject, unfit []string) {
 	zero := s.ClockDuration(s.FirstJoin())
 	var left []string

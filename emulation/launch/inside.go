@@ -37,7 +37,7 @@ type driver struct {
 	over    bool
 
 	incarnations map[string]int
-	injects      map[string]Action // whose outcome the agent of the node is to tell
+	injects      map[string]Action // injects whose outcome the node's agent will report
 }
 
 // RunLaunch is Run in the sandbox.
@@ -72,7 +72,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	for node, s := range d.spec.Starts {
 		commands[node] = s.Command
 	}
-	d.began = time.Now() // as the record
+	d.began = time.Now() // the record begins now, too
 	if err := d.ground.RecordBegin(commands, d.spec.Machine.Clock); err != nil {
 		return err
 	}
@@ -260,8 +260,8 @@ func (d *driver) do(a Action) error {
 	return nil
 }
 
-// injected records and reports that an inject has happened, to the number of
-// processes in met.
+// injected records and reports that an inject has happened. met counts its
+// processes.
 func (d *driver) injected(a Action, met *met) error {
 	e := record.ProgramEvent{Type: record.ProgramInject, Node: a.Node, Op: string(a.Inject), Factor: a.Factor}
 	text := fmt.Sprintf("%s %s", a.Inject, a.Node)

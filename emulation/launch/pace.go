@@ -13,9 +13,9 @@ import (
 	"testbed/internal/steady"
 )
 
-// pace says how fast a node computes: it stops all that runs in the node, and lets it go
-// on. That needs no right that a sandbox lacks, and leaves nothing behind, as groups of
-// the kernel's (cgroups) would. It also measures.
+// pace controls how fast a node computes, by stopping and continuing all
+// processes of the node. Unlike cgroups, this needs no right that a sandbox
+// lacks, and leaves nothing behind. pace also measures what the node computes.
 type pace struct {
 	roster *roster
 	raise  func(tid int)
@@ -30,7 +30,7 @@ type pace struct {
 	slowAt    int       // of windows, when the throttle began
 	last      time.Duration
 	lastAt    time.Duration
-	straddles bool // the window under way is of two paces, and counts for neither
+	straddles bool // the current window has two paces, and counts for neither
 	wake      chan struct{}
 }
 
@@ -64,7 +64,7 @@ func (p *pace) release() {
 	p.frozen, p.stopped = false, false
 }
 
-// slow makes the node that many times slower than it was, until restore.
+// slow makes the node slower by the factor, until restore.
 func (p *pace) slow(factor float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,8 @@ func (p *pace) slow(factor float64) {
 	}
 }
 
-// restore is the end of slow. It returns what the node took meanwhile, as soFar does.
+// restore is the end of slow. It returns the node's shares during the slow, as
+// soFar does.
 func (p *pace) restore() *slowed {
 	s := p.soFar()
 	p.mu.Lock()
@@ -87,7 +88,7 @@ func (p *pace) restore() *slowed {
 		return nil
 	}
 	p.throttle, p.straddles = nil, true
-	p.windows = p.windows[:p.slowAt] // what is slow is no measure of what is not
+	p.windows = p.windows[:p.slowAt] // slow windows do not measure the usual share
 	if p.stopped {
 		p.stopped = false
 		if !p.frozen {
@@ -97,8 +98,8 @@ func (p *pace) restore() *slowed {
 	return s
 }
 
-// soFar is what a node has taken since it is slow, nil if it is not or not for long
-// enough.
+// soFar returns the node's shares since slow. It is nil if the node is not
+// slow, or has not been for long enough.
 func (p *pace) soFar() *slowed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,10 +113,12 @@ func (p *pace) soFar() *slowed {
 	return &s
 }
 
-// rosterEvery is the time between two looks for new processes of a node that is slow.
+// rosterEvery is the time between two searches for new processes of a slow
+// node.
 const rosterEvery = 100 * time.Millisecond
 
-// keep measures, and tells it, for ever. While the node is slow it does that, too.
+// keep measures and reports the node, for ever. Meanwhile it applies the
+// throttle, if there is one.
 func (p *pace) keep(tell func(sample)) {
 	runtime.LockOSThread()
 	go func() {
@@ -127,7 +130,7 @@ func (p *pace) keep(tell func(sample)) {
 	}()
 	raised := false
 	for range p.wake {
-		if !raised { // whoever is to be stopped must not keep this thread waiting
+		if !raised { // processes that are to be stopped must not delay this thread
 			p.raise(unix.Gettid())
 			raised = true
 		}
@@ -143,8 +146,8 @@ func (p *pace) keep(tell func(sample)) {
 	}
 }
 
-// look stops the node or lets it go on, as the throttle says, and says whether there is
-// one.
+// look stops or continues the node, as the throttle says. It reports whether
+// there is a throttle.
 func (p *pace) look(members []int) (slow bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +169,8 @@ func (p *pace) look(members []int) (slow bool) {
 	return true
 }
 
-// sample measures what the node has done so far, and says whether that is new.
+// sample measures the node's totals so far, and reports whether they have
+// changed.
 func (p *pace) sample() (s sample, is bool) {
 	members := p.roster.members()
 	p.mu.Lock()
@@ -185,5 +189,6 @@ func (p *pace) sample() (s sample, is bool) {
 	return s, err == nil && len(members) > 0
 }
 
-// mostWindows are as many as are kept of a node that is not slow: ten minutes.
+// mostWindows is the number of windows kept of a node that is not slow: ten
+// minutes.
 const mostWindows = 1200

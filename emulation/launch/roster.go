@@ -147,7 +147,8 @@ type meter struct {
 	ended time.Duration // of processes that have ended
 }
 
-// read is the processor time of some processes, and of all that were read before.
+// read returns the processor time of these processes, and of all that were read
+// before.
 func (m *meter) read(pids []int) time.Duration {
 	sum := time.Duration(0)
 	now := make(map[int]time.Duration, len(pids))
@@ -156,7 +157,7 @@ func (m *meter) read(pids []int) time.Duration {
 			return
 		}
 		t, lives := processorTime(pid)
-		if before := m.last[pid]; !lives || t < before { // it has ended, or another one has its number
+		if before := m.last[pid]; !lives || t < before { // it has ended, or its number belongs to another process
 			m.ended += before
 		}
 		if lives {

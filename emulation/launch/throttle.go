@@ -7,13 +7,15 @@ import (
 	"testbed/emulation/programs"
 )
 
-// throttle keeps the processor time of a node to a share of a processor, by telling when
-// its processes may run. It knows no clock: times are the caller's, since any moment.
+// throttle limits the processor time of a node to a share of a processor, by
+// deciding when its processes may run. It reads no clock. Its caller passes all
+// times, since any fixed moment.
 //
-// It is a bucket that fills at the share, and from which takes what the node computes. The
-// node runs while there is something in it. What was taken too much, because nobody
-// looked in time, is missing afterwards, so that the share holds in the mean; what is
-// not taken is lost beyond throttleBurst, as with a quota of the kernel's.
+// It is a token bucket that fills at the share. The processor time that the node
+// uses empties it. The node runs while the bucket is not empty. Time that was
+// used beyond that, because a look was late, is deducted later, so the average
+// is the share. Unused time beyond throttleBurst is lost, as with the kernel's
+// quotas.
 type throttle struct {
 	share  float64 // of a processor
 	tokens time.Duration
@@ -21,8 +23,9 @@ type throttle struct {
 	used   time.Duration
 }
 
-// throttleBurst is the time in which a full bucket is filled, and throttleTick the time
-// between two looks. A shorter tick takes more processor time and no less from the mean.
+// throttleBurst is the time in which an empty bucket fills, and throttleTick
+// the time between two looks. A shorter tick takes more processor time and does
+// not make the average more accurate.
 const (
 	throttleBurst = 20 * time.Millisecond
 	throttleTick  = 2 * time.Millisecond
@@ -32,8 +35,8 @@ func newThrottle(share float64, at, used time.Duration) *throttle {
 	return &throttle{share: share, at: at, used: used}
 }
 
-// look takes that the node has computed for so long, and says whether it may run until
-// the next look.
+// look deducts the processor time that the node has used, and reports whether
+// the node may run until the next look.
 func (t *throttle) look(at, used time.Duration) (run bool) {
 	t.tokens += time.Duration(t.share*float64(at-t.at)) - (used - t.used)
 	t.tokens = min(t.tokens, time.Duration(t.share*float64(throttleBurst)))
@@ -41,9 +44,10 @@ func (t *throttle) look(at, used time.Duration) (run bool) {
 	return t.tokens > 0
 }
 
-// typicalShare is the share of a processor that a node takes while it computes: of the
-// shares in windows of sampleEvery, the median of those that are at least half of the
-// highest. In the others the node waited for something else.
+// typicalShare is the share of a processor that a node uses while it computes.
+// It is the median of the shares of those windows of sampleEvery that have at
+// least half of the highest share. In the other windows the node waited for
+// something else.
 func typicalShare(windows []float64) float64 {
 	if len(windows) == 0 {
 		return 0
@@ -57,14 +61,15 @@ func typicalShare(windows []float64) float64 {
 const (
 	// sampleEvery is the length of a window.
 	sampleEvery = programs.SampleEvery
-	// fewWindows are too few to say what a node takes: then it is a processor.
+	// With fewer than fewWindows windows, a node's share is taken as one processor.
 	fewWindows = 3
-	// leastShare is the least that is left to a node, so that it still ends.
+	// leastShare is the lowest share of a slow node, so that the node can still
+	// end.
 	leastShare = 0.001
 )
 
-// slowShare is the share that a node has which is to be factor times slower than in those
-// windows.
+// slowShare returns the share that the node had in the windows, and the share
+// that makes it slower by the factor.
 func slowShare(windows []float64, factor float64) (before, meant float64) {
 	before = 1
 	if len(windows) >= fewWindows {

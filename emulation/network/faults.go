@@ -19,8 +19,8 @@ type LinkFaults struct {
 
 	network  *Network
 	schedule *faults.Schedule
-	at       time.Duration // of the last Apply; before the first, it is before all times
-	isolated []string      // nodes that are cut off beside the schedule
+	at       time.Duration // time of the last Apply; at first, before all times
+	isolated []string      // nodes that are cut off in addition to the schedule
 }
 
 // LinkFaults returns the faults of a schedule for the network.
@@ -49,7 +49,7 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 	return nil
 }
 
-// Isolate cuts a node off from all others, beside what the schedule does to it, or ends
+// Isolate cuts a node off from all others, in addition to the schedule, or ends
 // that.
 func (f *LinkFaults) Isolate(node string, cut bool) error {
 	f.isolated = slices.DeleteFunc(f.isolated, func(name string) bool { return name == node })

@@ -210,8 +210,9 @@ func (g *Ground) Watch() {
 	}
 }
 
-// Isolate cuts a node off from all others, and calls then when no packet of its passes
-// any more; or it joins the node again, and calls then at once.
+// Isolate cuts a node off from all others, and calls then when none of the
+// node's packets is under way any more. Or it reconnects the node, and calls
+// then at once.
 func (g *Ground) Isolate(node string, cut bool, then func() error) error {
 	g.isolated = true
 	if err := g.faults.Isolate(node, cut); err != nil {
@@ -220,17 +221,17 @@ func (g *Ground) Isolate(node string, cut bool, then func() error) error {
 	if !cut || g.Links.Router() == nil {
 		return then()
 	}
-	g.ask(then) // the router answers when it has done what it was told before
+	g.ask(then) // the router answers after it has carried out all earlier orders
 	return nil
 }
 
-// ask asks the router for its count, and has do called when it has answered.
+// ask asks the router for its count, and calls do when the router has answered.
 func (g *Ground) ask(do func() error) {
 	g.asked = append(g.asked, do)
 	g.Links.AskCount()
 }
 
-// counted takes a count of the router. The last one was not asked for.
+// counted receives a count of the router. Nobody asked for the last count.
 func (g *Ground) counted(*userlink.Stats) {
 	if len(g.asked) > 0 {
 		do := g.asked[0]

@@ -15,8 +15,8 @@ import (
 	"testbed/record"
 )
 
-// InterfaceBytes returns the bytes that the network namespace of this thread has sent and
-// received on the interface of a node, as Ethernet frames.
+// InterfaceBytes returns the bytes that this thread's network namespace has
+// sent and received on the interface of a node, counted as Ethernet frames.
 func InterfaceBytes() (sent, received uint64, err error) {
 	text, err := os.ReadFile("/proc/thread-self/net/dev")
 	if err != nil {
@@ -42,8 +42,9 @@ func parseInterface(text string) (sent, received uint64, err error) {
 	return 0, 0, fmt.Errorf("the node has no interface %s", Interface)
 }
 
-// Sample records what the nodes on this host have sent and received, until the network
-// is taken down. Nodes that have carried nothing since the sample before are left out.
+// Sample records the bytes that the nodes on this host have sent and received,
+// until the network is taken down. It leaves out nodes without traffic since
+// the last sample.
 func (g *Ground) Sample() {
 	names := g.Links.Kernel.Nodes()
 	go thread.Do(func() {

@@ -169,7 +169,7 @@ func (p *Policy) typical(m *record) float64 {
 	return p.centre
 }
 
-// begin takes note of the quorum's arrival.
+// begin computes the stretch when the quorum has arrived.
 func (p *Policy) begin(r *policy.Round) {
 	took := float64(max(1, r.Now-r.Start))
 	p.round, p.stretch = r.Number, 1

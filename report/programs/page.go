@@ -24,7 +24,7 @@ var (
 	pageJS string
 )
 
-// page is the data of the template. Its JSON is what the pictures are drawn from.
+// page is the data of the template. Pictures are drawn from its JSON.
 type page struct {
 	Nodes    []string     `json:"nodes"`
 	End      policy.Time  `json:"end"`
@@ -43,7 +43,8 @@ type page struct {
 	Hidden   int               `json:"-"` // marks that are not drawn
 }
 
-// mostMarks is how many marks a page draws. All are in the record.
+// mostMarks is the number of marks that a page draws at most. The record has
+// all.
 const mostMarks = 20_000
 
 // WriteHTML writes the report of programs as one self-contained HTML file.
@@ -87,7 +88,7 @@ func WriteHTML(out io.Writer, rec *Record) error {
 	}}.Write(out)
 }
 
-// seconds is a real time in words.
+// seconds is a real time as text.
 func seconds(t policy.Time) string {
 	d := time.Duration(t) * time.Microsecond
 	if d < 10*time.Millisecond {
@@ -96,7 +97,7 @@ func seconds(t policy.Time) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// linkText is a change of links in words.
+// linkText is a change of links as text.
 func linkText(e record.ProgramEvent) string {
 	var of string
 	for _, id := range e.IDs {
@@ -135,7 +136,7 @@ func headline(rec *Record, s Story) string {
 	return fmt.Sprintf("All programs ended well after %s", seconds(s.End))
 }
 
-// ending answers how the programs ended.
+// ending answers the question how the programs ended.
 func ending(s Story) document.Answer {
 	a := document.Answer{Question: "How did it end?"}
 	switch {
@@ -153,7 +154,7 @@ func ending(s Story) document.Answer {
 	return a
 }
 
-// faults answers what happened to programs and links.
+// faults answers the question which faults programs and links had.
 func faults(rec *Record, s Story) document.Answer {
 	a := document.Answer{Question: "What happened meanwhile?"}
 	switch n := len(s.Injects) + len(s.Links); n {
@@ -168,12 +169,12 @@ func faults(rec *Record, s Story) document.Answer {
 		a.Text = append(a.Text, fmt.Sprintf("The scenario's clock started after %s, with %s.", seconds(*s.Clock), s.ClockBy))
 	}
 	for _, e := range s.Slowings {
-		a.Text = append(a.Text, fmt.Sprintf("%s was %.3g times slower than before; %.3g were meant.", e.Node, e.ShareBefore/e.ShareTaken, e.ShareBefore/e.ShareMeant))
+		a.Text = append(a.Text, fmt.Sprintf("%s was %.3g times slower than before; %.3g was intended.", e.Node, e.ShareBefore/e.ShareTaken, e.ShareBefore/e.ShareMeant))
 	}
 	return a
 }
 
-// traffic answers what crossed the links.
+// traffic answers the question how much the links carried.
 func traffic(s Story) document.Answer {
 	a := document.Answer{Question: "What crossed the links?"}
 	var all, most uint64
@@ -196,7 +197,7 @@ func traffic(s Story) document.Answer {
 	return a
 }
 
-// trust answers whether the network was what it claimed to be.
+// trust answers the question whether the network was as planned.
 func trust(rec *Record, s Story) document.Answer {
 	a := document.Answer{Question: "Was the network what it claimed?"}
 	if rec.Verdict == nil {

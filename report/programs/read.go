@@ -1,5 +1,5 @@
-// Package programs writes the report of programs of the user's own: of a directory that
-// testbed launch or testbed net has written.
+// Package programs writes the report of a user's own programs, from a directory
+// that testbed launch or testbed net has written.
 package programs
 
 import (
@@ -18,12 +18,12 @@ import (
 	"testbed/shaping/fidelity"
 )
 
-// Record is what a directory keeps of programs.
+// Record is the record of a run of programs.
 type Record struct {
 	Dir    string
 	Run    record.ProgramsRun
 	Events []record.ProgramEvent
-	// Verdict is nil where there is none.
+	// Verdict is nil if there is none.
 	Verdict *fidelity.Verdict
 }
 
@@ -33,8 +33,8 @@ func Is(dir string) bool {
 	return err == nil
 }
 
-// Read reads the record in a directory. A record that was cut short is read as far as it
-// goes.
+// Read reads the record in a directory. A record that was cut short is read up
+// to the cut.
 func Read(dir string) (*Record, error) {
 	rec := &Record{Dir: dir}
 	file, err := os.Open(record.Dir(dir).Path(record.ProgramsFile))
@@ -70,7 +70,7 @@ func Read(dir string) (*Record, error) {
 	return rec, nil
 }
 
-// Condition is what a node was like for a while.
+// Condition is a condition of a node, for some time.
 type Condition string
 
 // The conditions. The page's colours have these names.
@@ -106,7 +106,7 @@ type Curve struct {
 	Points [][2]float64 `json:"points"` // microseconds, value
 }
 
-// Program is what came of the programs of a node, all incarnations together.
+// Program is the outcome of the programs of a node, all incarnations together.
 type Program struct {
 	Node    string
 	Command string
@@ -114,13 +114,15 @@ type Program struct {
 	Began   policy.Time // the first
 	Ended   policy.Time // the last
 	Outcome string      // in words
-	// Sent, Received and Processor are the last sample's; absent without one.
+	// Sent, Received and Processor are the values of the last sample, nil without
+	// one.
 	Sent, Received *uint64
 	Processor      *policy.Time
 	Marks          int
 }
 
-// Waiting is how long a node waited for the slowest in the rounds that all marked.
+// Waiting is how long a node waited for the slowest one, in the rounds that all
+// nodes marked.
 type Waiting struct {
 	Node   string
 	Rounds int
@@ -128,7 +130,7 @@ type Waiting struct {
 	Longer policy.Time // from the last arrival until the node had the outcome
 }
 
-// Story is what a record says, for pictures and tables.
+// Story is the content of a record, for pictures and tables.
 type Story struct {
 	End      policy.Time
 	Clock    *policy.Time // when the scenario's clock started
@@ -148,7 +150,7 @@ type Story struct {
 	Cause    string
 }
 
-// storyteller gathers a Story event by event.
+// storyteller collects a Story event by event.
 type storyteller struct {
 	Story
 	run      record.ProgramsRun
@@ -159,7 +161,8 @@ type storyteller struct {
 	rounds   map[string]map[string]arrival  // by round and node
 }
 
-// arrival is when a node has come to a reduction, and had its outcome.
+// arrival has the times at which a node came to a reduction and had its
+// outcome.
 type arrival struct{ at, outcome policy.Time }
 
 // NewStory makes the story of a record.
@@ -188,7 +191,7 @@ func NewStory(rec *Record) Story {
 	return s.Story
 }
 
-// nodes are those of the network, and where else programs were.
+// nodes returns the nodes of the network, and any others that had programs.
 func (s *storyteller) nodes() []string {
 	all := slices.Clone(s.run.Nodes)
 	for node := range s.run.Commands {
@@ -247,7 +250,7 @@ func (s *storyteller) program(node string) *Program {
 	return p
 }
 
-// outcome is how a program ended, in words.
+// outcome is the end of a program as text.
 func outcome(e record.ProgramEvent) string {
 	switch {
 	case e.Cause != "":
@@ -260,7 +263,7 @@ func outcome(e record.ProgramEvent) string {
 	return "ended"
 }
 
-// injectText is an inject in words.
+// injectText is an inject as text.
 func injectText(e record.ProgramEvent) string {
 	text := e.Op
 	if e.Factor != 0 {
@@ -359,7 +362,7 @@ func (s *storyteller) all(kind string) (curves []Curve) {
 	return curves
 }
 
-// sample takes what a node has done so far. Rates are those since the sample before.
+// sample adds a sample of a node. Rates are averages since the previous sample.
 func (s *storyteller) sample(e record.ProgramEvent) {
 	before, is := s.samples[e.Node]
 	s.samples[e.Node] = e
@@ -381,8 +384,8 @@ func (s *storyteller) sample(e record.ProgramEvent) {
 	}
 }
 
-// mark takes a mark of a program. Those that say when a worker came to a reduction, and
-// when it had the outcome, are known by their types.
+// mark adds a mark of a program. Marks that report when a worker came to a
+// reduction, and when it had the outcome, are recognised by their types.
 func (s *storyteller) mark(e record.ProgramEvent) {
 	text := e.Mark
 	fields, err := json.Marshal(e.Fields)
@@ -412,7 +415,8 @@ func (s *storyteller) mark(e record.ProgramEvent) {
 	s.rounds[round][e.Node] = a
 }
 
-// wait adds up what nodes waited for each other in rounds that at least two have marked.
+// wait adds up how long nodes waited for each other, in rounds that at least
+// two nodes have marked.
 func (s *storyteller) wait() {
 	waits := map[string]*Waiting{}
 	for _, round := range s.rounds {
