@@ -55,6 +55,8 @@ type ProgramEvent struct {
 	BytesSent     *uint64      `json:"bytes_sent,omitempty"`
 	BytesReceived *uint64      `json:"bytes_received,omitempty"`
 	Processor     *policy.Time `json:"cpu_us,omitempty"`
+	// Waited is how long the threads of the node have waited for a processor.
+	Waited policy.Time `json:"waited_us,omitempty"`
 	// Of ProgramSlowed: shares of a processor that the node used while it computed:
 	// before the Slow, the intended one, and during the Slow.
 	ShareBefore float64 `json:"share_before,omitempty"`

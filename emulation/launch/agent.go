@@ -81,6 +81,7 @@ type sample struct {
 	Sent      uint64        `json:"sent"` // bytes of Ethernet frames
 	Received  uint64        `json:"received"`
 	Processor time.Duration `json:"cpu_ns"`
+	Waited    time.Duration `json:"waited_ns"` // of all threads, for a processor
 }
 
 // agentSpec configures an agent.

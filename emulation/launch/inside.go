@@ -358,9 +358,10 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 	case r.Slowed != nil:
 		return d.slowed(node, r.Slowed)
 	case r.Sample != nil:
+		d.ground.Waited(node, r.Sample.Waited)
 		return d.ground.Record(record.ProgramEvent{
 			Type: record.ProgramSample, Node: node, BytesSent: &r.Sample.Sent, BytesReceived: &r.Sample.Received,
-			Processor: new(policy.Time(r.Sample.Processor.Microseconds())),
+			Processor: new(policy.Time(r.Sample.Processor.Microseconds())), Waited: policy.Time(r.Sample.Waited.Microseconds()),
 		})
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/emulation/programs"
+	"testbed/internal/cpuwait"
 	"testbed/internal/steady"
 )
 
@@ -22,6 +23,7 @@ type pace struct {
 
 	mu        sync.Mutex
 	meter     meter
+	delays    delays
 	frozen    bool
 	stopped   bool      // by the throttle
 	throttle  *throttle // nil: the node is as fast as it can be
@@ -183,6 +185,7 @@ func (p *pace) sample() (s sample, is bool) {
 	if len(members) > 0 && !p.frozen && !p.straddles {
 		p.windows = append(p.windows, float64(s.Processor-p.last)/float64(now-p.lastAt))
 	}
+	s.Waited = p.delays.add(cpuwait.Of(nil, members))
 	p.last, p.lastAt, p.straddles = s.Processor, now, false
 	var err error
 	s.Sent, s.Received, err = programs.InterfaceBytes()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"testbed/internal/cpuwait"
 )
 
 // roster finds everything that runs in the node of this process: all processes
@@ -173,4 +175,22 @@ func (m *meter) read(pids []int) time.Duration {
 	}
 	m.last = now
 	return m.ended + sum
+}
+
+// delays adds up how long the threads of a node have waited for a processor.
+type delays struct {
+	last  cpuwait.Times
+	ended time.Duration // of threads that are no more
+}
+
+// add takes the times of all threads, and returns the sum with that of earlier threads
+// that have ended.
+func (d *delays) add(now cpuwait.Times) time.Duration {
+	for tid, t := range d.last {
+		if n, lives := now[tid]; !lives || n < t { // or another thread has its number
+			d.ended += t
+		}
+	}
+	d.last = now
+	return d.ended + now.Sum()
 }

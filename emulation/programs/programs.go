@@ -130,12 +130,13 @@ type Ground struct {
 	faults   *network.LinkFaults
 	began    time.Time      // the record
 	asked    []func() error // for each count that the router was asked for
-	isolated bool           // some node was, some time
+	waits    map[string]*waits
+	isolated bool // some node was, some time
 }
 
 // Build makes the network.
 func Build(s *network.Supervisor, spec *Spec) (*Ground, error) {
-	g := &Ground{S: s, spec: spec, over: make(chan struct{})}
+	g := &Ground{S: s, spec: spec, over: make(chan struct{}), waits: map[string]*waits{}}
 	var err error
 	if g.Hosts, err = cluster.Connect(s, spec.Layout); err != nil {
 		return nil, err
@@ -247,6 +248,9 @@ func (g *Ground) End() (*monitor.Record, error) {
 	var seen fidelity.Measurements
 	if g.watch != nil {
 		seen = g.watch.Stop()
+		for _, w := range g.waits {
+			seen.CPUWait = max(seen.CPUWait, w.share())
+		}
 	}
 	if err := endCaptures(g.S, g.captures); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/steady"
 	"testbed/internal/thread"
 	"testbed/record"
 )
@@ -71,4 +72,34 @@ func (g *Ground) Sample() {
 			}
 		}
 	})
+}
+
+// waits is how long the threads of a node have waited for a processor, from the first
+// sample that counts to the last.
+type waits struct {
+	began, at     time.Duration // of the machine's clock
+	before, since time.Duration
+}
+
+// leastWatched is the shortest time over which waiting is judged.
+const leastWatched = 2 * SampleEvery
+
+// share is the waiting as a share of the time, 0 if too little is known.
+func (w *waits) share() float64 {
+	if took := w.at - w.began; took >= leastWatched {
+		return float64(w.since-w.before) / float64(took)
+	}
+	return 0
+}
+
+// Waited takes how long the threads of a node have waited for a processor so far. The
+// verdict counts it since Watch.
+func (g *Ground) Waited(node string, d time.Duration) {
+	now := steady.Now()
+	w := g.waits[node]
+	if w == nil || g.watch == nil {
+		w = &waits{began: now, before: d}
+		g.waits[node] = w
+	}
+	w.at, w.since = now, d
 }

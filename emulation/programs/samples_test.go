@@ -2,7 +2,10 @@
 
 package programs
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestParseInterface(t *testing.T) {
 	const text = `Inter-|   Receive                                                |  Transmit
@@ -16,6 +19,20 @@ func TestParseInterface(t *testing.T) {
 	for _, text := range []string{"", "eth0: 1 2", "eth0: x 0 0 0 0 0 0 0 0"} {
 		if _, _, err := parseInterface(text); err == nil {
 			t.Errorf("%q: no error", text)
+		}
+	}
+}
+
+func TestWaits(t *testing.T) {
+	for _, c := range []struct {
+		w    waits
+		want float64
+	}{
+		{waits{began: time.Second, at: 3 * time.Second, before: time.Second, since: 2 * time.Second}, 0.5},
+		{waits{began: time.Second, at: 1500 * time.Millisecond, since: time.Second}, 0}, // too short
+	} {
+		if got := c.w.share(); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.w, got, c.want)
 		}
 	}
 }
