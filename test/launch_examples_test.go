@@ -76,3 +76,28 @@ func TestLaunchPostLocalSGD(t *testing.T) {
 		t.Errorf("%q", clock)
 	}
 }
+
+// TestNetMPI: mpirun starts an MPI program in the nodes, and what it reduces goes over the
+// links.
+func TestNetMPI(t *testing.T) {
+	needSandbox(t)
+	needPython(t, "mpi4py")
+	needTool(t, "mpirun.openmpi")
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	r := call(t, []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}, program, "net", "homogeneous", "--at", "coordinator", "--out", out, "--",
+		"mpirun.openmpi", "--mca", "plm_rsh_agent", launched(t, "mpi_agent.sh"), "--host", "w0,w1,w2,w3", "/usr/bin/python3", launched(t, "mpi.py"))
+	want := []string{"rank 0 of 4 on w0: 6", "rank 1 of 4 on w1: 6", "rank 2 of 4 on w2: 6", "rank 3 of 4 on w3: 6"}
+	if got := programLines(r.stdout); r.code != 0 || !slices.Equal(got, want) {
+		t.Fatalf("exit code %d, %q\n%s", r.code, got, r.stderr)
+	}
+	sent := uint64(0)
+	for _, e := range programEvents(t, out) {
+		if e.Type == record.ProgramSample && e.Node == "w2" {
+			sent = *e.BytesSent
+		}
+	}
+	if sent < 2*250_000*8*3/4 { // the least of an all-reduce, in whatever order
+		t.Errorf("w2 has sent %d bytes: less than its part", sent)
+	}
+}

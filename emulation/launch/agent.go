@@ -273,6 +273,9 @@ func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
 	var info unix.Siginfo
 	for unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
+	if last, is := a.pace.sample(); is { // while the kernel still knows what the program has computed
+		a.self.Tell(agentReport{Sample: &last})
+	}
 	a.mu.Lock()
 	a.running = 0
 	a.mu.Unlock()

@@ -103,8 +103,12 @@ func (d *driver) tellLeft() {
 	for _, node := range late {
 		d.s.Tell("%s was not started: all others had ended before its join_at", node)
 	}
+	var words []string
 	for _, in := range injects {
-		d.s.Tell("%s %s did not happen: all programs had ended before", in.Op, in.Node)
+		words = append(words, fmt.Sprintf("%s %s", in.Op, in.Node))
+	}
+	if len(words) > 0 {
+		d.s.Tell("all programs had ended before these injects: %s", strings.Join(words, ", "))
 	}
 }
 

@@ -32,7 +32,8 @@ type pace struct {
 	slowAt    int       // of windows, when the throttle began
 	last      time.Duration
 	lastAt    time.Duration
-	straddles bool // the current window has two paces, and counts for neither
+	straddles bool   // the current window has two paces, and counts for neither
+	told      sample // the last one
 	wake      chan struct{}
 }
 
@@ -189,7 +190,9 @@ func (p *pace) sample() (s sample, is bool) {
 	p.last, p.lastAt, p.straddles = s.Processor, now, false
 	var err error
 	s.Sent, s.Received, err = programs.InterfaceBytes()
-	return s, err == nil && len(members) > 0
+	is = err == nil && (len(members) > 0 || s != p.told)
+	p.told = s
+	return s, is
 }
 
 // mostWindows is the number of windows kept of a node that is not slow: ten

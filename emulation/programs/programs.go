@@ -131,7 +131,8 @@ type Ground struct {
 	began    time.Time      // the record
 	asked    []func() error // for each count that the router was asked for
 	waits    map[string]*waits
-	isolated bool // some node was, some time
+	sampled  map[string][2]uint64 // the last sample of each node; nil without Sample
+	isolated bool                 // some node was, some time
 }
 
 // Build makes the network.

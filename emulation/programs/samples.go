@@ -47,9 +47,8 @@ func parseInterface(text string) (sent, received uint64, err error) {
 // until the network is taken down. It leaves out nodes without traffic since
 // the last sample.
 func (g *Ground) Sample() {
-	names := g.Links.Kernel.Nodes()
-	go thread.Do(func() {
-		before := map[string][2]uint64{}
+	g.sampled = map[string][2]uint64{}
+	go func() {
 		ticker := time.NewTicker(SampleEvery)
 		defer ticker.Stop()
 		for {
@@ -57,21 +56,44 @@ func (g *Ground) Sample() {
 			case <-g.over:
 				return
 			case <-ticker.C:
-			}
-			for _, name := range names {
-				if unix.Setns(g.Links.NS(name), unix.CLONE_NEWNET) != nil {
-					return // the network is being taken down
-				}
-				sent, received, err := InterfaceBytes()
-				if now := [2]uint64{sent, received}; err == nil && before[name] != now {
-					before[name] = now
-					g.S.Post(func() error {
-						return g.Record(record.ProgramEvent{Type: record.ProgramSample, Node: name, BytesSent: &sent, BytesReceived: &received})
-					})
-				}
+				g.S.Post(g.sample)
 			}
 		}
-	})
+	}()
+}
+
+// EndSamples records the last samples, if there were any before.
+func (g *Ground) EndSamples() error {
+	err := g.sample()
+	g.sampled = nil // one may have been posted before
+	return err
+}
+
+// sample records one sample of each node.
+func (g *Ground) sample() error {
+	if g.sampled == nil {
+		return nil
+	}
+	for _, name := range g.Links.Kernel.Nodes() {
+		var now [2]uint64
+		var err error
+		thread.Do(func() {
+			if err = unix.Setns(g.Links.NS(name), unix.CLONE_NEWNET); err == nil {
+				now[0], now[1], err = InterfaceBytes()
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("counting what %s has sent: %w", name, err)
+		}
+		if g.sampled[name] == now {
+			continue
+		}
+		g.sampled[name] = now
+		if err := g.Record(record.ProgramEvent{Type: record.ProgramSample, Node: name, BytesSent: &now[0], BytesReceived: &now[1]}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waits is how long the threads of a node have waited for a processor, from the first

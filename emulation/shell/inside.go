@@ -126,6 +126,9 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	if clock.By == "" {
 		s.Tell("there is no verdict, and no inject has happened: %s (--clock %s)", clock.Silent(), clock.Rule)
 	}
+	if err := g.EndSamples(); err != nil {
+		return n, err
+	}
 	exit := exitOf(program.Wait())
 	return programNote{Exit: &exit}, g.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &exit})
 }
