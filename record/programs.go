@@ -60,8 +60,8 @@ type ProgramEvent struct {
 	// Of ProgramSlowed: shares of a processor that the node used while it computed:
 	// before the Slow, the intended one, and during the Slow.
 	ShareBefore float64 `json:"share_before,omitempty"`
-	ShareMeant  float64 `json:"share_meant,omitempty"`
-	ShareTaken  float64 `json:"share_taken,omitempty"`
+	ShareIntended  float64 `json:"share_intended,omitempty"`
+	ShareUsed  float64 `json:"share_used,omitempty"`
 
 	Run *ProgramsRun `json:"run,omitempty"`
 }

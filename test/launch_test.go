@@ -633,7 +633,7 @@ print(n, flush=True)
 			}
 			for _, e := range programEvents(t, out) {
 				if e.Type == record.ProgramSlowed {
-					if got := e.ShareBefore / e.ShareTaken; math.Abs(got-5) > 0.5+5*m.Taken {
+					if got := e.ShareBefore / e.ShareUsed; math.Abs(got-5) > 0.5+5*m.Taken {
 						return fmt.Errorf("on record it was %.2f times slower, want 5", got)
 					}
 				}

@@ -68,12 +68,12 @@ type met struct {
 	Took      time.Duration `json:"took_ns"`
 }
 
-// slowed has shares of a processor that a node used while it computed: before
-// it was slowed, the intended one, and while it was slow.
+// slowed has the shares of a processor that a node used while it computed: before
+// it was slowed, the intended share, and the share while it was slow.
 type slowed struct {
-	Before float64 `json:"before"`
-	Meant  float64 `json:"meant"`
-	Taken  float64 `json:"taken"`
+	Before   float64 `json:"before"`
+	Intended float64 `json:"intended"`
+	Used     float64 `json:"used"`
 }
 
 // sample is what a node has sent, received and computed so far.

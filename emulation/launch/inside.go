@@ -288,9 +288,9 @@ func (d *driver) injected(a Action, met *met) error {
 
 // slowed records the result of a Slow.
 func (d *driver) slowed(node string, s *slowed) error {
-	d.s.Tell("%s had %.3g of a processor while it computed, and before it was slowed %.3g: %.3g times slower, and %.3g were meant",
-		node, s.Taken, s.Before, s.Before/s.Taken, s.Before/s.Meant)
-	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareMeant: s.Meant, ShareTaken: s.Taken})
+	d.s.Tell("%s used %.3g of a processor while it computed, and %.3g before: %.3g times slower (intended: %.3g)",
+		node, s.Used, s.Before, s.Before/s.Used, s.Before/s.Intended)
+	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareIntended: s.Intended, ShareUsed: s.Used})
 }
 
 // order sends an order to the agent of a node. The end of an agent has been

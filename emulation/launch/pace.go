@@ -71,9 +71,9 @@ func (p *pace) release() {
 func (p *pace) slow(factor float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before, meant := slowShare(p.windows, factor)
-	p.began = &slowed{Before: before, Meant: meant}
-	p.throttle = newThrottle(meant, steady.Now(), p.meter.read(p.roster.members()))
+	before, intended := slowShare(p.windows, factor)
+	p.began = &slowed{Before: before, Intended: intended}
+	p.throttle = newThrottle(intended, steady.Now(), p.meter.read(p.roster.members()))
 	p.slowAt, p.straddles = len(p.windows), true
 	select {
 	case p.wake <- struct{}{}:
@@ -110,7 +110,7 @@ func (p *pace) soFar() *slowed {
 		return nil
 	}
 	s := *p.began
-	if s.Taken = typicalShare(p.windows[p.slowAt:]); s.Taken == 0 {
+	if s.Used = typicalShare(p.windows[p.slowAt:]); s.Used == 0 {
 		return nil
 	}
 	return &s

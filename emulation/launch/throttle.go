@@ -70,7 +70,7 @@ const (
 
 // slowShare returns the share that the node had in the windows, and the share
 // that makes it slower by the factor.
-func slowShare(windows []float64, factor float64) (before, meant float64) {
+func slowShare(windows []float64, factor float64) (before, intended float64) {
 	before = 1
 	if len(windows) >= fewWindows {
 		before = typicalShare(windows)

@@ -46,7 +46,7 @@ func played(t *testing.T) string {
 		{T: 1_450_000, Type: record.Heal},
 		{T: 1_500_000, Type: record.ProgramStart, Node: "w1", Incarnation: 1},
 		{T: 1_600_000, Type: record.ProgramInject, Node: "w1", Op: "Restore"},
-		{T: 1_600_000, Type: record.ProgramSlowed, Node: "w1", ShareBefore: 0.8, ShareMeant: 0.2, ShareTaken: 0.25},
+		{T: 1_600_000, Type: record.ProgramSlowed, Node: "w1", ShareBefore: 0.8, ShareIntended: 0.2, ShareUsed: 0.25},
 		mark(1_700_000, "w0", "step", map[string]any{"loss": 0.5, "who": "<i>me"}),
 		{T: 1_800_000, Type: record.ProgramExit, Node: "w2", Code: code(3)},
 		{T: 1_900_000, Type: record.ProgramExit, Node: "w0", Code: code(-1), Signal: "SIGTERM"}, {T: 1_900_001, Type: record.ProgramExit, Node: "w1", Incarnation: 1, Code: code(0)},
@@ -122,7 +122,7 @@ func TestPage(t *testing.T) {
 	}
 	text := page.String()
 	for _, want := range []string{
-		"W2 exited with code 3 after 1.8 s, first of 3", "exit code 3", "w1 was 3.2 times slower than before; 4 was intended.", "it was busy", "suspect",
+		"W2 exited with code 3 after 1.8 s, first of 3", "exit code 3", "w1 was 3.2 times slower than before (intended: 4).", "it was busy", "suspect",
 		"Pause, 2 processes", "Slow by 4", "Partition w0 w2", "all partitions end", "3.50 MB", "&lt;b&gt;small", "The scenario\u0026#39;s clock",
 	} {
 		if want = strings.ReplaceAll(want, "\u0026", "&"); !strings.Contains(text, want) {
