@@ -59,9 +59,9 @@ type ProgramEvent struct {
 	Waited policy.Time `json:"waited_us,omitempty"`
 	// Of ProgramSlowed: shares of a processor that the node used while it computed:
 	// before the Slow, the intended one, and during the Slow.
-	ShareBefore float64 `json:"share_before,omitempty"`
-	ShareIntended  float64 `json:"share_intended,omitempty"`
-	ShareUsed  float64 `json:"share_used,omitempty"`
+	ShareBefore   float64 `json:"share_before,omitempty"`
+	ShareIntended float64 `json:"share_intended,omitempty"`
+	ShareUsed     float64 `json:"share_used,omitempty"`
 
 	Run *ProgramsRun `json:"run,omitempty"`
 }
