@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"testbed/experiment/sweep"
 	"testbed/internal/stats"
 	"testbed/policy"
 	"testbed/record"
@@ -27,9 +28,10 @@ A reference, made from the program itself by
 %[1]sgo test ./report -run PageOfFields -update%[1]s: every field of a result
 (%[1]ssummary.json%[1]s, %[1]s--json%[1]s of %[1]srun%[1]s and
 %[1]ssimulate%[1]s), of a comparison (%[1]scomparison.json%[1]s,
-%[1]s--json%[1]s of %[1]scompare%[1]s) and of an event
-(%[1]sevents.jsonl%[1]s). Meanings are the comments on the fields of the
-program. [Results and records](results.md) explains how they work together.
+%[1]s--json%[1]s of %[1]scompare%[1]s), of a sweep (its
+%[1]ssummary.json%[1]s) and of an event (%[1]sevents.jsonl%[1]s). Meanings are
+the comments on the fields of the program. [Results and records](results.md)
+and [Sweeps and tuning](sweep.md) explain how they work together.
 
 - A **time** is in whole microseconds of scenario time, since the start of the
   run where it is a moment.
@@ -40,15 +42,16 @@ program. [Results and records](results.md) explains how they work together.
 
 // TestPageOfFields: the page of fields says what the structs say now.
 func TestPageOfFields(t *testing.T) {
-	result, comparison, event := reflect.TypeFor[record.Summary](), reflect.TypeFor[report.Comparison](), reflect.TypeFor[record.Event]()
-	p := fieldsPage{t: t, titles: map[reflect.Type]string{result: "The result", comparison: "The comparison", event: "Fields of events"}, written: map[reflect.Type]bool{}}
-	p.read("record", "report", "report/agreement", "report/learning", "internal/stats")
-	for _, root := range []reflect.Type{result, comparison, event} {
+	result, comparison, swept, event := reflect.TypeFor[record.Summary](), reflect.TypeFor[report.Comparison](), reflect.TypeFor[sweep.Summary](), reflect.TypeFor[record.Event]()
+	p := fieldsPage{t: t, titles: map[reflect.Type]string{result: "The result", comparison: "The comparison", swept: "The sweep", event: "Fields of events"}, written: map[reflect.Type]bool{}}
+	p.read("record", "report", "report/agreement", "report/learning", "internal/stats", "experiment/sweep")
+	for _, root := range []reflect.Type{result, comparison, swept, event} {
 		p.name(root, "")
 	}
 	fmt.Fprintf(&p.out, fieldsOpening, "`")
 	p.structure(result)
 	p.structure(comparison)
+	p.structure(swept)
 	p.types()
 	p.structure(event)
 	if *update {
@@ -121,7 +124,7 @@ var standing = map[reflect.Type]string{
 }
 
 // roots are the structs that the page is about.
-var roots = map[reflect.Type]bool{reflect.TypeFor[record.Summary](): true, reflect.TypeFor[report.Comparison](): true, reflect.TypeFor[record.Event](): true}
+var roots = map[reflect.Type]bool{reflect.TypeFor[record.Summary](): true, reflect.TypeFor[report.Comparison](): true, reflect.TypeFor[sweep.Summary](): true, reflect.TypeFor[record.Event](): true}
 
 // name gives the structs in a struct, which is at a path, the paths of their fields as
 // titles.
@@ -258,7 +261,7 @@ func (p *fieldsPage) kind(t reflect.Type) string {
 		return "worker"
 	case t == reflect.TypeFor[[]policy.ID]():
 		return "workers"
-	case t.Kind() == reflect.Struct:
+	case t.Kind() == reflect.Struct, t == reflect.TypeFor[sweep.Assignment]():
 		return "object"
 	case t.Kind() == reflect.Slice:
 		return "list"

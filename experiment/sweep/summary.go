@@ -10,74 +10,74 @@ import (
 
 // Summary is the result of a sweep.
 type Summary struct {
-	Scenario string `json:"scenario"`
-	World    string `json:"world"`
-	// WorldName is as in record.WorldName. Older summaries lack it.
-	WorldName string   `json:"world_name,omitempty"`
-	Network   string   `json:"network,omitempty"` // as in Plan
-	Fields    []Axis   `json:"fields"`
-	Seeds     []uint64 `json:"seeds"`
-	Repeats   int      `json:"repeats"`
-	Policies  []string `json:"policies"`
-	Points    int      `json:"points"`
-	Done      int      `json:"done"`
-	Cells     []Cell   `json:"cells"`
-	// Target is the validation loss for times to a loss: the requested one, or the
-	// first policy's final loss in the first cell. It is absent if nothing was
-	// trained.
+	Scenario string `json:"scenario"` // The name of the scenario.
+	// The [world](results.md#worlds); both simulations are `sim`.
+	World string `json:"world"`
+	// The one name of the world. Older summaries lack it.
+	WorldName string `json:"world_name,omitempty"`
+	// The network of a simulation, unless it is churn's.
+	Network  string   `json:"network,omitempty"`
+	Fields   []Axis   `json:"fields"`   // The fields that were varied.
+	Seeds    []uint64 `json:"seeds"`    // The seeds.
+	Repeats  int      `json:"repeats"`  // How often each point was played on the real network.
+	Policies []string `json:"policies"` // The policies, the reference first.
+	Points   int      `json:"points"`   // The number of points.
+	Done     int      `json:"done"`     // The number of points that were played.
+	// One for each assignment. For two fields, cell i, j is number i·n + j from 0, with n
+	// the number of the second field's values.
+	Cells []Cell `json:"cells"`
+	// Trained runs: the validation loss that times are measured to.
 	Target *float64 `json:"target_loss,omitempty"`
-	Dir    string   `json:"dir"`
+	Dir    string   `json:"dir"` // The directory.
 }
 
 // Cell is an assignment with the results of its points, over seeds and repeats.
 type Cell struct {
-	Set Assignment `json:"set"`
-	// WallClock has the wall-clocks of the complete runs in µs of scenario
-	// time, by policy.
+	Set Assignment `json:"set"` // The values of the fields.
+	// By policy, the wall-clocks of complete runs in microseconds of scenario time.
 	WallClock map[string]stats.Estimate `json:"wall_clock_us"`
-	// Lost has the share of work lost, and Effective the wall-clocks divided by
-	// the remaining share: the time of a run for as many contributions as its
-	// workers could have made to it.
-	Lost      map[string]stats.Estimate `json:"lost,omitempty"`
+	// By policy, the share of work lost.
+	Lost map[string]stats.Estimate `json:"lost,omitempty"`
+	// By policy, the wall-clock divided by the share of work that was not lost: the
+	// time for as many contributions as the workers could have made.
 	Effective map[string]stats.Estimate `json:"effective_us,omitempty"`
-	// Incomplete counts the runs that the horizon cut short, by policy.
+	// By policy, the number of runs that the horizon cut short.
 	Incomplete map[string]int `json:"incomplete"`
-	// Speedup has the ratios of the first policy's wall-clock to the second's, for
-	// runs with the same seed and repeat, if exactly two policies are swept.
+	// Two policies: the first one's wall-clock divided by the second's, of runs with
+	// the same seed and repeat.
 	Speedup *stats.Estimate `json:"speedup,omitempty"`
-	// Finding is the conclusion from the speed-up: one policy is faster, or "no
-	// difference shown". It is empty without an interval.
+	// Two policies: the faster one, or `no difference shown`. It is absent without an
+	// interval.
 	Finding string `json:"finding,omitempty"`
-	// Speedups and Findings are the same for more than two policies, for each but
-	// the first.
+	// More policies: the speed-up of each but the first.
 	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
-	Findings map[string]string         `json:"findings,omitempty"`
-	// Comparisons are the same for each policy but the first, for any number of
-	// policies.
+	// More policies: the finding of each but the first.
+	Findings map[string]string `json:"findings,omitempty"`
+	// Each policy but the first, for any number of policies.
 	Comparisons []Compared `json:"comparisons"`
-	// Against has, by policy, the speed-up of a cell over the first cell, for runs
-	// with the same seed and repeat; nil for the first cell.
+	// By policy, how many times as fast the cell is as the first cell, of runs with the
+	// same seed and repeat. The first cell has none.
 	Against map[string]Paired `json:"against_first_cell,omitempty"`
-	// Learning has the training results, by policy. Each policy is compared with
-	// the first one in the same cell, and the first policy with itself in the
-	// first cell.
+	// Trained runs, by policy: what was learnt. The reference is the first policy in
+	// the same cell, and of the first policy, the first cell.
 	Learning map[string]learning.Outcome `json:"learning,omitempty"`
 }
 
 // Compared compares a policy with the first one in a cell.
 type Compared struct {
-	Policy    string         `json:"policy"`
-	Reference string         `json:"reference"`
-	Speedup   stats.Estimate `json:"speedup"`
-	Finding   string         `json:"finding"` // empty without an interval
-	// Effective has the ratios of the Effective times, if work was counted.
+	Policy    string         `json:"policy"`    // The policy.
+	Reference string         `json:"reference"` // The first policy.
+	Speedup   stats.Estimate `json:"speedup"`   // The ratio of their wall-clocks.
+	Finding   string         `json:"finding"`   // The faster one. It is empty without an interval.
+	// The ratio of the effective times, if work was counted.
 	Effective *stats.Estimate `json:"effective_speedup,omitempty"`
 }
 
 // Paired has ratios of the times of runs with the same seed and repeat: of
 // wall-clocks, and of Effective times if work was counted.
 type Paired struct {
-	WallClock stats.Estimate  `json:"wall_clock"`
+	WallClock stats.Estimate `json:"wall_clock"` // The ratio of wall-clocks.
+	// The ratio of effective times, if work was counted.
 	Effective *stats.Estimate `json:"effective,omitempty"`
 }
 

@@ -29,8 +29,8 @@ const (
 
 // Axis is a field with the values it takes.
 type Axis struct {
-	Field  string   `json:"field"`
-	Values []string `json:"values"`
+	Field  string   `json:"field"`  // The path of the field in the scenario.
+	Values []string `json:"values"` // Its values, as they were written.
 }
 
 // ParseAxis reads FIELD=V1,V2,…; the errors of a field or a value are
