@@ -8,74 +8,86 @@ const ProgramsFile = "programs.jsonl"
 // The types of events of programs. Injects of links have the types of an Event:
 // Partition, Heal, LinkFault and LinkRestored.
 const (
-	ProgramsBegin  Type = "begin"  // the first event: Run
-	ProgramStart   Type = "start"  // the program of Node has been started
-	ProgramExit    Type = "exit"   // it has ended
-	ProgramClock   Type = "clock"  // the clock of the scenario has started, by Cause
-	ProgramInject  Type = "inject" // Op has happened to Node
-	ProgramSlowed  Type = "slowed" // Node was slow; its shares of a processor
-	ProgramMark    Type = "mark"   // a program has sent a mark
-	ProgramSignal  Type = "signal" // the user has sent Signal
-	ProgramSample  Type = "sample" // Node's sent and received bytes and processor time so far
-	ProgramsFinish Type = "end"    // the last event
+	// The programs are about to be started; `run` describes them.
+	ProgramsBegin Type = "begin"
+	// The program of `node` has been started.
+	ProgramStart Type = "start"
+	// A program has ended.
+	ProgramExit Type = "exit"
+	// The clock of the scenario has started, by `cause`.
+	ProgramClock Type = "clock"
+	// The inject `op` has happened to `node`.
+	ProgramInject Type = "inject"
+	// A `Slow` of `node` is over, or the run: the shares of a processor.
+	ProgramSlowed Type = "slowed"
+	// A program has sent a mark.
+	ProgramMark Type = "mark"
+	// The user's `signal` was passed on.
+	ProgramSignal Type = "signal"
+	// The traffic and the processor time of `node` so far, twice a second.
+	ProgramSample Type = "sample"
+	// All is over: the exit code, and the first failure as `cause`.
+	ProgramsFinish Type = "end"
 )
 
 // ProgramEvent is a line of the record of programs. Fields that a type does not use are
 // absent.
 type ProgramEvent struct {
-	// T is real time since the programs were started.
+	// Real time since the programs were started, whatever the `time_scale`.
 	T    policy.Time `json:"t_us"`
-	Type Type        `json:"type"`
-	Node string      `json:"node,omitempty"`
-	// Incarnation numbers the programs of a node; the first one is 0.
+	Type Type        `json:"type"`           // What happened.
+	Node string      `json:"node,omitempty"` // The node concerned.
+	// The number of the node's program, from 0.
 	Incarnation int `json:"incarnation,omitempty"`
-	// Code is an exit code, -1 if Signal ended the program.
+	// An exit code, −1 if `signal` ended the program.
 	Code   *int   `json:"code,omitempty"`
-	Signal string `json:"signal,omitempty"`
-	// Cause says what has started the clock, why a program could not be started,
-	// or what the first failure was.
-	Cause string `json:"cause,omitempty"`
-	// Op is the inject.
-	Op     string      `json:"op,omitempty"`
-	From   string      `json:"from,omitempty"`
-	To     string      `json:"to,omitempty"`
-	IDs    []policy.ID `json:"ids,omitempty"`
-	Factor float64     `json:"factor,omitempty"`
-	// Processes is the number of processes that the inject applied to, Left the
-	// number that it could not end or stop.
+	Signal string `json:"signal,omitempty"` // The signal.
+	// What has started the clock, why a program could not be started, or the first
+	// failure.
+	Cause  string      `json:"cause,omitempty"`
+	Op     string      `json:"op,omitempty"`     // The inject.
+	From   string      `json:"from,omitempty"`   // The beginning of a path.
+	To     string      `json:"to,omitempty"`     // The end of a path.
+	IDs    []policy.ID `json:"ids,omitempty"`    // The workers concerned.
+	Factor float64     `json:"factor,omitempty"` // Of `Slow`.
+	// How many processes the inject applied to.
 	Processes *int `json:"processes,omitempty"`
-	Left      int  `json:"left,omitempty"`
-	// Duration is how long the inject took to be in place.
+	// How many processes it could not end or stop.
+	Left int `json:"left,omitempty"`
+	// How long the inject took to be in place.
 	Duration policy.Time `json:"duration_us,omitempty"`
-	// Mark is the type of a mark, Fields its other fields.
-	Mark   string         `json:"mark,omitempty"`
+	Mark     string      `json:"mark,omitempty"` // The type of a mark.
+	// The other fields of a mark.
 	Fields map[string]any `json:"fields,omitempty"`
-	// BytesSent and BytesReceived count at the interface of a node. Processor is
-	// the processor time of its processes.
-	BytesSent     *uint64      `json:"bytes_sent,omitempty"`
-	BytesReceived *uint64      `json:"bytes_received,omitempty"`
-	Processor     *policy.Time `json:"cpu_us,omitempty"`
-	// Waited is how long the threads of the node have waited for a processor.
+	// Bytes that the interface of the node has sent.
+	BytesSent *uint64 `json:"bytes_sent,omitempty"`
+	// Bytes that the interface of the node has received.
+	BytesReceived *uint64 `json:"bytes_received,omitempty"`
+	// Of `launch`: the processor time of the node's processes.
+	Processor *policy.Time `json:"cpu_us,omitempty"`
+	// Of `launch`: how long the threads of the node have waited for a processor.
 	Waited policy.Time `json:"waited_us,omitempty"`
-	// Of ProgramSlowed: shares of a processor that the node used while it computed:
-	// before the Slow, the intended one, and during the Slow.
-	ShareBefore   float64 `json:"share_before,omitempty"`
+	// The share of a processor that the node used before the `Slow`, while it computed.
+	ShareBefore float64 `json:"share_before,omitempty"`
+	// The share that was intended.
 	ShareIntended float64 `json:"share_intended,omitempty"`
-	ShareUsed     float64 `json:"share_used,omitempty"`
-
+	// The share that it used during the `Slow`.
+	ShareUsed float64 `json:"share_used,omitempty"`
+	// Of `begin`: the programs and their network.
 	Run *ProgramsRun `json:"run,omitempty"`
 }
 
 // ProgramsRun describes the programs and their network; it comes with the first event.
 type ProgramsRun struct {
-	Schema    int      `json:"schema"`
-	Scenario  string   `json:"scenario"`
-	Links     string   `json:"links"` // user, htb or netem
-	TimeScale float64  `json:"time_scale"`
-	Dilation  float64  `json:"dilation,omitempty"`
-	Nodes     []string `json:"nodes"`
-	// Commands are the programs by node; for testbed net, hub or the node of --at.
+	Schema    int      `json:"schema"`             // The version of the format.
+	Scenario  string   `json:"scenario"`           // The name of the scenario.
+	Links     string   `json:"links"`              // `user`, `htb` or `netem`.
+	TimeScale float64  `json:"time_scale"`         // Real time divided by scenario time.
+	Dilation  float64  `json:"dilation,omitempty"` // [Time dilation](dilation.md).
+	Nodes     []string `json:"nodes"`              // The nodes of the network.
+	// The programs by node; of `testbed net`, `hub` or the node of `--at`.
 	Commands map[string][]string `json:"commands"`
-	// Clock is the rule that starts the clock of the scenario.
+	// The [rule](programs.md#the-clock-of-injects) that starts the clock of the
+	// scenario.
 	Clock string `json:"clock"`
 }

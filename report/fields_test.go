@@ -29,7 +29,8 @@ A reference, made from the program itself by
 (%[1]ssummary.json%[1]s, %[1]s--json%[1]s of %[1]srun%[1]s and
 %[1]ssimulate%[1]s), of a comparison (%[1]scomparison.json%[1]s,
 %[1]s--json%[1]s of %[1]scompare%[1]s), of a sweep (its
-%[1]ssummary.json%[1]s) and of an event (%[1]sevents.jsonl%[1]s). Meanings are
+%[1]ssummary.json%[1]s) of an event (%[1]sevents.jsonl%[1]s), and of an event
+of [programs of your own](programs.md) (%[1]sprograms.jsonl%[1]s). Meanings are
 the comments on the fields of the program. [Results and records](results.md)
 and [Sweeps and tuning](sweep.md) explain how they work together.
 
@@ -42,18 +43,20 @@ and [Sweeps and tuning](sweep.md) explain how they work together.
 
 // TestPageOfFields: the page of fields says what the structs say now.
 func TestPageOfFields(t *testing.T) {
-	result, comparison, swept, event := reflect.TypeFor[record.Summary](), reflect.TypeFor[report.Comparison](), reflect.TypeFor[sweep.Summary](), reflect.TypeFor[record.Event]()
-	p := fieldsPage{t: t, titles: map[reflect.Type]string{result: "The result", comparison: "The comparison", swept: "The sweep", event: "Fields of events"}, written: map[reflect.Type]bool{}}
+	result, comparison, swept, event, ofPrograms := reflect.TypeFor[record.Summary](), reflect.TypeFor[report.Comparison](), reflect.TypeFor[sweep.Summary](), reflect.TypeFor[record.Event](), reflect.TypeFor[record.ProgramEvent]()
+	p := fieldsPage{t: t, titles: map[reflect.Type]string{result: "The result", comparison: "The comparison", swept: "The sweep", event: "Fields of events", ofPrograms: "Fields of events of programs"}, written: map[reflect.Type]bool{}}
 	p.read("record", "report", "report/agreement", "report/learning", "internal/stats", "experiment/sweep")
-	for _, root := range []reflect.Type{result, comparison, swept, event} {
+	for _, root := range []reflect.Type{result, comparison, swept, event, ofPrograms} {
 		p.name(root, "")
 	}
 	fmt.Fprintf(&p.out, fieldsOpening, "`")
 	p.structure(result)
 	p.structure(comparison)
 	p.structure(swept)
-	p.types()
+	p.table("Types of events", "event.go")
 	p.structure(event)
+	p.table("Types of events of programs", "programs.go")
+	p.structure(ofPrograms)
 	if *update {
 		if err := os.WriteFile(fieldsFile, p.out.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -69,14 +72,14 @@ type fieldsPage struct {
 	t        *testing.T
 	out      bytes.Buffer
 	comments map[string]map[string]string // by type with its package, and field
-	events   [][2]string                  // types of events with their comments
+	types    map[string][][2]string       // of events with their comments, by file
 	titles   map[reflect.Type]string
 	written  map[reflect.Type]bool
 }
 
 // read takes the comments of packages.
 func (p *fieldsPage) read(packages ...string) {
-	p.comments = map[string]map[string]string{}
+	p.comments, p.types = map[string]map[string]string{}, map[string][][2]string{}
 	text := func(doc, comment *ast.CommentGroup) string {
 		return strings.Join(strings.Fields(doc.Text()+" "+comment.Text()), " ")
 	}
@@ -103,9 +106,9 @@ func (p *fieldsPage) read(packages ...string) {
 						p.comments["testbed/"+pkg+"."+n.Name.Name] = of
 					}
 				case *ast.ValueSpec:
-					if kind, ok := n.Type.(*ast.Ident); ok && kind.Name == "Type" && filepath.Base(name) == "event.go" {
+					if kind, ok := n.Type.(*ast.Ident); ok && kind.Name == "Type" {
 						value := n.Values[0].(*ast.BasicLit).Value
-						p.events = append(p.events, [2]string{strings.Trim(value, `"`), text(n.Doc, n.Comment)})
+						p.types[filepath.Base(name)] = append(p.types[filepath.Base(name)], [2]string{strings.Trim(value, `"`), text(n.Doc, n.Comment)})
 					}
 				}
 				return true
@@ -121,10 +124,11 @@ func (p *fieldsPage) known(of reflect.Type) bool {
 // standing are the titles of structs that stand in many places.
 var standing = map[reflect.Type]string{
 	reflect.TypeFor[stats.Estimate](): "An estimate", reflect.TypeFor[stats.Interval](): "An interval", reflect.TypeFor[record.Split](): "`split`",
+	reflect.TypeFor[record.ProgramsRun](): "`run` of programs",
 }
 
 // roots are the structs that the page is about.
-var roots = map[reflect.Type]bool{reflect.TypeFor[record.Summary](): true, reflect.TypeFor[report.Comparison](): true, reflect.TypeFor[sweep.Summary](): true, reflect.TypeFor[record.Event](): true}
+var roots = map[reflect.Type]bool{reflect.TypeFor[record.Summary](): true, reflect.TypeFor[report.Comparison](): true, reflect.TypeFor[sweep.Summary](): true, reflect.TypeFor[record.Event](): true, reflect.TypeFor[record.ProgramEvent](): true}
 
 // name gives the structs in a struct, which is at a path, the paths of their fields as
 // titles.
@@ -187,7 +191,7 @@ func (p *fieldsPage) structure(of reflect.Type) {
 	fmt.Fprintf(&p.out, "\n## %s\n\n| field | type | meaning |\n|---|---|---|\n", p.titles[of])
 	var inner []ownedField
 	for _, f := range fields(of) {
-		kind := p.kind(f.Type)
+		kind := p.kind(of, f.Type)
 		if s := structIn(f.Type); p.titles[s] != "" {
 			kind = fmt.Sprintf("[%s](#%s)", kind, anchor(p.titles[s]))
 			inner = append(inner, f)
@@ -204,10 +208,10 @@ func (p *fieldsPage) structure(of reflect.Type) {
 	}
 }
 
-// types writes a table of the types of events.
-func (p *fieldsPage) types() {
-	fmt.Fprint(&p.out, "\n## Types of events\n\n| type | meaning |\n|---|---|\n")
-	for _, e := range p.events {
+// table writes a table of the types of events that a file declares.
+func (p *fieldsPage) table(title, file string) {
+	fmt.Fprintf(&p.out, "\n## %s\n\n| type | meaning |\n|---|---|\n", title)
+	for _, e := range p.types[file] {
 		p.row(e[0], "", e[1])
 	}
 }
@@ -251,10 +255,11 @@ func structIn(t reflect.Type) reflect.Type {
 	return nil
 }
 
-func (p *fieldsPage) kind(t reflect.Type) string {
+// kind is the type of a value in a struct, in words.
+func (p *fieldsPage) kind(of, t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.Pointer:
-		return p.kind(t.Elem())
+		return p.kind(of, t.Elem())
 	case t == reflect.TypeFor[policy.Time]():
 		return "time"
 	case t == reflect.TypeFor[policy.ID]():
@@ -266,11 +271,13 @@ func (p *fieldsPage) kind(t reflect.Type) string {
 	case t.Kind() == reflect.Slice:
 		return "list"
 	case t.Kind() == reflect.Map && t.Key() == reflect.TypeFor[policy.ID]():
-		return "by worker: " + p.kind(t.Elem())
+		return "by worker: " + p.kind(of, t.Elem())
 	case t.Kind() == reflect.Map:
-		return "by name: " + p.kind(t.Elem())
-	case t.Kind() == reflect.Interface:
+		return "by name: " + p.kind(of, t.Elem())
+	case t.Kind() == reflect.Interface && of == reflect.TypeFor[report.Speedup]():
 		return "number or list"
+	case t.Kind() == reflect.Interface:
+		return "any value"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
 	case t.Kind() == reflect.String:
