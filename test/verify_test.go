@@ -93,7 +93,7 @@ func TestVerifyUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"verify": "name one scenario", "verify no_such": "no such scenario", "verify homogeneous --links x": "auto, netem, user or htb",
 		"net": "name one scenario", "net homogeneous ping": "write --", "net homogeneous --pcap w9 -- true": "no node", "net homogeneous --pcap-limit 0": "--pcap-limit",
-		"in": "name a node", "in w0": "name a node", "in w0 true": "inside of testbed net",
+		"in": "name a node", "in w0": "name a node", "in w0 true": "needs a network of testbed net",
 	} {
 		r := testbed(t, strings.Fields(args)...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
