@@ -26,7 +26,8 @@ mmdebstrap --quiet --variant=minbase --include=man-db,bash-completion \
     --customize-hook='test ! -e "$1/usr/bin/testbed"' \
     bookworm "$work/root.tar"
 [ "$(rpm -qp --nosignature --qf '%{NAME} %{VERSION}' "diloco-testbed-$version-1.x86_64.rpm")" = "diloco-testbed $version" ]
-rpm -qlp --nosignature "diloco-testbed-$version-1.x86_64.rpm" | grep -qx /usr/bin/testbed
+files=$(rpm -qlp --nosignature "diloco-testbed-$version-1.x86_64.rpm") # a pipe into grep -q would end rpm now and then
+grep -qx /usr/bin/testbed <<<"$files"
 
 # The archives: Linux natively and under emulation; of the others what file says.
 for archive in testbed_"$version"_*.tar.gz; do tar -xzf "$archive" -C "$work"; done
