@@ -124,7 +124,7 @@ def test_parameters():
     with pytest.raises(TypeError, match="longer is 'a lot'; it must be float"):
         Patience(longer="a lot")
     assert Patience(longer=1).longer == 1.0 and repr(Patience()) == "Patience(share=0.75, longer=0.5)"
-    with pytest.raises(TypeError, match="no policy"):
+    with pytest.raises(TypeError, match="is not a policy"):
         tb.simulate("persistent_straggler", Patience)
 
 
