@@ -320,7 +320,7 @@ func (p *adaptiveModel) learn(r *policy.Round) {
 		m := p.past[w.ID]
 		around, n := p.centre, float64(len(m.took))
 		correction := 1.0
-		if n >= 3 { // of itself
+		if n >= 3 { // enough of its own
 			around, correction = m.typical, math.Sqrt(n/(n-1))
 		} else if p.rounds > 3 {
 			continue

@@ -309,7 +309,7 @@ func onStage(t *testing.T) bool {
 	}
 	t.Logf("on stage:\n%s", out)
 	if bytes.Contains(out, []byte("\n--- SKIP")) && !bytes.Contains(out, []byte("--- PASS")) {
-		t.Skip("skipped on stage, for the reason above")
+		t.Skipf("on stage it was skipped, for this reason:\n%s", out)
 	}
 	return false
 }

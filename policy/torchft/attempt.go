@@ -113,7 +113,7 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 		return w.lineage != nil && w.step > from.steps && m.alive(now, w) && (from.of == nil || from.leadsTo(newer))
 	})
 	switch {
-	case !lives && len(m.houses) == 1: // another lighthouse knows nothing of it
+	case !lives && len(m.houses) == 1: // another lighthouse does not know the newer state
 		return from, policy.RuleStateLost
 	case from.of != nil:
 		return from, ""
