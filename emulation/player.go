@@ -39,6 +39,9 @@ const (
 const (
 	// endPatience limits how long workers may take to end after the run.
 	endPatience = 5 * time.Second
+	// lossPatience is endPatience for workers that train. They compute the
+	// losses that are still due, at the lowest priority.
+	lossPatience = 2 * time.Minute
 	// qlogEndPatience is endPatience for workers with qlog files to end: first
 	// they hang up (2 s) and close the ring, waiting for a dead peer's streams (5
 	// s).

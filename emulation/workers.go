@@ -227,7 +227,10 @@ func (p *player) endWorkers() {
 // awaitWorkers waits until all have ended, and ends them after a time.
 func (p *player) awaitWorkers() error {
 	patience := p.patient(endPatience)
-	if p.spec.Qlog {
+	switch {
+	case p.spec.Scenario.Train.Real():
+		patience = p.patient(lossPatience)
+	case p.spec.Qlog:
 		patience = p.patient(qlogEndPatience)
 	}
 	timeout := time.AfterFunc(patience, func() {

@@ -6,6 +6,7 @@
 """
 
 import socket
+import sys
 
 import numpy as np
 from mpi4py import MPI
@@ -13,4 +14,5 @@ from mpi4py import MPI
 world = MPI.COMM_WORLD
 mine, sums = np.full(250_000, float(world.rank)), np.empty(250_000)
 world.Allreduce(mine, sums)
-print(f"rank {world.rank} of {world.size} on {socket.gethostname()}: {sums[0]:g}", flush=True)
+# One write a line: mpirun may put another rank's output between two writes.
+sys.stdout.write(f"rank {world.rank} of {world.size} on {socket.gethostname()}: {sums[0]:g}\n")
