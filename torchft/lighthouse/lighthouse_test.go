@@ -299,7 +299,7 @@ func TestJournalHasOneLighthouse(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newServer(t, cfg)
-		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "another lighthouse has the journal") {
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "another lighthouse uses the journal") {
 			t.Errorf("a second lighthouse on one journal: %v", err)
 		}
 		_, stop := start(t, s)
