@@ -199,7 +199,7 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 		return nil
 	}
 	const mega = 1e6
-	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, but their network carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
+	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
 		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
 }
 
