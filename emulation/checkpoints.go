@@ -57,7 +57,7 @@ func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 		p.s.Post(func() error {
 			w.command(node.Command{Op: process.OpSaved})
 			if err != nil {
-				p.s.Tell("%s could not be saved: %v", name, err)
+				p.s.Tell("the checkpoint %s could not be saved: %v", name, err)
 				return nil
 			}
 			if saved.Stateless {

@@ -66,7 +66,7 @@ func pythonCheck() Check {
 		c.Detail = "there is no python3 in the PATH: " + os.Getenv("PATH")
 		return c
 	}
-	c.Fix = "install numpy for it (" + path + " -m pip install numpy, or apt-get install python3-numpy for the system's), or put another python3 first in the PATH; only trainers in Python need it"
+	c.Fix = "install numpy for " + path + " (" + path + " -m pip install numpy, or apt-get install python3-numpy for the system's Python), or put another python3 first in the PATH; only trainers in Python need it"
 	ctx, stop := context.WithTimeout(context.Background(), interpreterPatience)
 	defer stop()
 	cmd := exec.CommandContext(ctx, path, "-c", "import sys, numpy; print(sys.executable, 'with numpy', numpy.__version__)")
@@ -127,7 +127,7 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 		}
 		checks = append(checks, c)
 	}
-	priority := Check{Name: "router priority", OK: true, Detail: "the router of user links goes before other programs"}
+	priority := Check{Name: "router priority", OK: true, Detail: "the router of user links has priority over other programs"}
 	if !userlink.MayPrioritise(s.Raise) {
 		priority.OK, priority.Fix = false, fidelity.PriorityFix
 		priority.Detail = "an ordinary user's router has no priority: packets are late whenever other programs are busy"
@@ -142,9 +142,9 @@ func linksCheck(netem, user error) Check {
 	c := Check{Name: "links", OK: true, Needed: true}
 	switch {
 	case netem == nil:
-		c.Detail = "auto takes netem"
+		c.Detail = "--links auto chooses netem"
 	case user == nil:
-		c.Detail = "auto takes the user-space router, because the kernel has no netem"
+		c.Detail = "--links auto chooses the user-space router, because the kernel has no netem"
 	default:
 		c.OK, c.Detail = false, user.Error()
 	}

@@ -172,7 +172,7 @@ func (p *player) startNodes() error {
 	if err := p.startCoordinator(); err != nil {
 		return err
 	}
-	if err := p.s.Await(network.StartupPatience, "the coordinator", func() bool { return p.coordinator.child.Ready }); err != nil {
+	if err := p.s.Await(network.StartupPatience, "the coordinator to start", func() bool { return p.coordinator.child.Ready }); err != nil {
 		return err
 	}
 	if err := p.startStore(authority); err != nil {
@@ -200,7 +200,7 @@ func (p *player) startNodes() error {
 	if t := p.spec.Scenario.Train; t.Foreign() {
 		patience += 2 * t.Limit() // one process after the other, if a worker also has the validating one
 	}
-	if err := p.s.Await(patience, "the workers", func() bool {
+	if err := p.s.Await(patience, "the workers to start", func() bool {
 		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
 	}); err != nil {
 		return err

@@ -45,7 +45,7 @@ func claim(dir record.Dir) (name string, lock *os.File, err error) {
 	switch err := filelock.Try(lock); {
 	case errors.Is(err, filelock.ErrHeld):
 		lock.Close()
-		return "", nil, wrap(errors.New("it is still going on; wait for its end, or kill it first"))
+		return "", nil, wrap(errors.New("the run is still going on; wait for its end, or kill it first"))
 	case errors.Is(err, filelock.ErrUnsupported): // resuming requires that the former process is dead
 	case err != nil:
 		lock.Close()
@@ -75,7 +75,7 @@ func (r *recorder) tidy(lock *os.File) {
 		}
 		time.Sleep(time.Duration(attempt) * 50 * time.Millisecond)
 	}
-	r.stage(fmt.Sprintf("%s is left, and of no use any more: %v", r.dir.Path(resumeDir), err))
+	r.stage(fmt.Sprintf("the folder %s is no longer needed, but could not be removed: %v", r.dir.Path(resumeDir), err))
 }
 
 // policyFile, in resumeDir, holds the policy's specification in a form that is
@@ -139,7 +139,7 @@ func (r *recorder) begin() error {
 		return err
 	}
 	r.spec.Qlog = was.Qlog
-	r.stage("it was killed before any worker had joined, and begins again")
+	r.stage("the run was killed before any worker had joined, so it starts again from the beginning")
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (r *recorder) recall(events []record.Event) error {
 		}
 	}
 	if len(r.spec.Resume.Holders) == 0 {
-		return errors.New("no worker was alive any more")
+		return errors.New("no worker was alive when the run was killed; run the scenario again")
 	}
 	from, err := r.lastCheckpoint(led)
 	r.spec.Resume.OuterSteps, r.spec.Resume.Hash = from.OuterSteps, from.Hash
@@ -349,17 +349,17 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		return last, err
 	}
 	if len(all) == 0 {
-		return last, fmt.Errorf("it left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.CheckpointEvery)
+		return last, fmt.Errorf("the run left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.CheckpointEvery)
 	}
 	var problems []error
 	for _, steps := range slices.Backward(all) {
 		c, err := r.readCheckpoint(steps)
 		if hash := led[steps].Hash; err == nil && hash != "" && hash != c.Hash {
-			err = fmt.Errorf("it has the hash %s; the record says %s", c.Hash, hash)
+			err = fmt.Errorf("the checkpoint has the hash %s, but the record has %s", c.Hash, hash)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", checkpointName(steps), err)
-			r.stage("not usable: " + err.Error())
+			r.stage("a checkpoint is not usable: " + err.Error())
 			problems = append(problems, err)
 			continue
 		}
@@ -370,7 +370,7 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		if len(missing) == 0 {
 			break
 		}
-		r.stage(fmt.Sprintf("%s: the run was killed before %s had saved its own state", checkpointName(steps), strings.Join(missing, ", ")))
+		r.stage(fmt.Sprintf("%s: the run was killed before these workers had saved their own state: %s", checkpointName(steps), strings.Join(missing, ", ")))
 	}
 	if last.OuterSteps == 0 {
 		err = fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
@@ -405,11 +405,11 @@ func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
 	case err != nil:
 		return c, err
 	case c.Run != r.spec.Name:
-		return c, errors.New("it is of another run")
+		return c, errors.New("the checkpoint is of another run")
 	case c.Stateless:
-		return c, errors.New("it holds no state")
+		return c, errors.New("the checkpoint holds no state")
 	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Parameters:
-		return c, fmt.Errorf("it holds outer step %d with %d parameters, but the run expects step %d with %d parameters", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
+		return c, fmt.Errorf("the checkpoint holds outer step %d with %d parameters, but the run expects step %d with %d parameters", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
 	}
 	return c, nil
 }

@@ -51,7 +51,7 @@ func (p *player) startStore(authority *identity.Authority) error {
 	if err != nil {
 		return err
 	}
-	return p.s.Await(network.StartupPatience, "the store", func() bool { return p.store.child.Ready || p.store.child.Ended })
+	return p.s.Await(network.StartupPatience, "the store to start", func() bool { return p.store.child.Ready || p.store.child.Ended })
 }
 
 // upload begins an upload, if one is due.

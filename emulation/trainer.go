@@ -32,7 +32,7 @@ func keepTrainer(s *scenarios.Scenario, dir string) error {
 	}
 	wrap := func(err error) error { return fmt.Errorf("keeping the program's initial parameters: %w", err) }
 	if s.Train.Own == nil {
-		return wrap(errors.New("it has not been asked for them"))
+		return wrap(errors.New("the trainer has not been asked for its parameters"))
 	}
 	dir = filepath.Join(dir, trainerDir)
 	if err := python.Write(filepath.Join(dir, process.TrainerPython)); err != nil {
@@ -55,7 +55,7 @@ func recallTrainer(s *scenarios.Scenario, dir string) (*scenarios.Scenario, erro
 	if !s.Train.Foreign() {
 		return s, nil
 	}
-	wrap := func(err error) error { return fmt.Errorf("recalling the program: %w", err) }
+	wrap := func(err error) error { return fmt.Errorf("recalling the trainer: %w", err) }
 	dir = filepath.Join(dir, trainerDir)
 	of, err := os.ReadFile(filepath.Join(dir, dirFile))
 	if err != nil {

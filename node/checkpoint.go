@@ -15,7 +15,7 @@ func (w *workerDriver) checkpoint(stateless bool) {
 	}
 	own, err := w.learner.Own(w.machine.OuterSteps())
 	if err != nil {
-		w.cfg.Log.Warn("no checkpoint", "err", err)
+		w.cfg.Log.Warn("a checkpoint could not be saved", "err", err)
 		w.saves.Unlock()
 		return
 	}
@@ -23,7 +23,7 @@ func (w *workerDriver) checkpoint(stateless bool) {
 	w.background.Go(func() {
 		defer w.saves.Unlock()
 		if err := w.cfg.Save(write); err != nil {
-			w.cfg.Log.Warn("no checkpoint", "err", err)
+			w.cfg.Log.Warn("a checkpoint could not be saved", "err", err)
 		}
 	})
 }
@@ -40,7 +40,7 @@ func (w *workerDriver) restore(r io.Reader) error {
 			err = w.learner.Restore(own, s.OuterSteps)
 		}
 		if err != nil {
-			w.cfg.Log.Warn("continuing without this worker's own state", "err", err)
+			w.cfg.Log.Warn("the worker continues without its own saved state", "err", err)
 		}
 	}
 	w.outer.Replace(s.State)

@@ -266,7 +266,7 @@ func (c *coordinator) look() {
 	now := time.Now()
 	if away := now.Sub(c.looked); away > 2*c.glance() {
 		c.reads = now.Add(readTime + c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod))
-		c.cfg.Log.Warn("was not running, and judges no worker until all have sent a sign of life again", "away", away)
+		c.cfg.Log.Warn("the coordinator was not running: it judges no worker until all workers have sent a sign of life again", "away", away)
 	}
 	c.looked = now
 }
@@ -286,7 +286,7 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 			}
 		case <-timeout:
 			if c.apart() {
-				c.cfg.Log.Warn("a worker did not come back for the end", "patience", c.patient(endPatience))
+				c.cfg.Log.Warn("a worker did not reconnect before the end of the run", "patience", c.patient(endPatience))
 			}
 			if c.outcomes.Waits() {
 				c.cfg.Log.Warn("a worker did not report its final state", "patience", c.patient(endPatience))

@@ -35,7 +35,7 @@ func (c *coordinator) recover() error {
 	switch {
 	case c.cfg.Resume != nil:
 		if !c.started {
-			return errors.New("resuming the run: the coordinator's journal ends before its beginning")
+			return errors.New("resuming the run: the coordinator's journal ends before the start of the run")
 		}
 		return c.take(entry{T: c.t, What: halted})
 	case c.started && !c.done:
@@ -187,27 +187,27 @@ func (c *coordinator) handle(id policy.ID, m message) {
 			c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
 		}
 	case msgReduceFailed:
-		c.cfg.Log.Warn("reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
+		c.cfg.Log.Warn("a reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
 		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer, Alone: m.Alone})
 	case msgStepped:
 		if c.outcomes.Stepped(id, outcomes.Stepped{OuterSteps: m.OuterSteps, Hash: m.Hash, Loss: m.Loss}) {
 			c.compareStates(c.gone)
 		}
 	case msgFetched:
-		c.cfg.Log.Info("state fetched", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
+		c.cfg.Log.Info("a worker fetched the state", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
 		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps, Agreed: m.Agreed})
 	case msgFetchFailed:
-		c.cfg.Log.Warn("state fetch failed", "worker", id, "err", m.Error)
+		c.cfg.Log.Warn("a state fetch failed", "worker", id, "err", m.Error)
 		c.tell(policy.FetchFailed{ID: id})
 	case msgLeave:
 		c.tell(policy.Leave{ID: id})
 	case msgGaveUp, msgRattle:
-		c.cfg.Log.Warn("worker is giving up", "worker", id, "err", m.Error)
+		c.cfg.Log.Warn("a worker is giving up", "worker", id, "err", m.Error)
 		c.lose(w, policy.RuleGaveUp)
 	case msgLost:
 		c.lose(w, policy.RuleConnection)
 	default:
-		c.cfg.Log.Warn("unknown message", "worker", id, "type", m.Type)
+		c.cfg.Log.Warn("a worker sent an unknown message", "worker", id, "type", m.Type)
 	}
 }
 
@@ -236,14 +236,14 @@ func (c *coordinator) welcome(r received) error {
 		}
 		w = nil
 	case newer < 0:
-		c.cfg.Log.Warn("a worker that has a successor says hello", "worker", r.id)
+		c.cfg.Log.Warn("an earlier incarnation of a worker said hello", "worker", r.id)
 		r.line.conn.CloseWithError(codeProtocol, "replaced")
 		return nil
 	case w != nil && w.session.current() != nil:
-		c.cfg.Log.Warn("worker said hello twice", "worker", r.id)
+		c.cfg.Log.Warn("a worker said hello twice", "worker", r.id)
 		return nil
 	case w == nil && r.msg.Ack > 0:
-		c.cfg.Log.Warn("worker has orders that were never given", "worker", r.id)
+		c.cfg.Log.Warn("a worker has orders that the coordinator never gave", "worker", r.id)
 		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
 		return nil
 	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):

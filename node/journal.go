@@ -109,7 +109,7 @@ func replayJournal(j Journal, header journalHeader, do func(entry) error) error 
 			case err != nil:
 				return wrap(fmt.Errorf("line 1: %w", err))
 			case h != header:
-				return wrap(fmt.Errorf("it is of another run: %s, not %s", bytes.TrimSpace(line), describe(header)))
+				return wrap(fmt.Errorf("the journal is of another run: %s, not %s", bytes.TrimSpace(line), describe(header)))
 			}
 		} else {
 			var e entry

@@ -44,7 +44,7 @@ func (r *reception) accept(ctx context.Context, l *quic.Listener) {
 		}
 		go func() {
 			if err := r.serve(ctx, conn); err != nil {
-				r.log.Info("control connection ended", "peer", identity.Peer(conn), "err", err)
+				r.log.Info("a worker's control connection ended", "peer", identity.Peer(conn), "err", err)
 				conn.CloseWithError(codeProtocol, "protocol error")
 			}
 		}()
@@ -104,10 +104,10 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 		}
 		m, err := parseMessage(b)
 		if err == nil && m.Type != msgHeartbeat {
-			err = fmt.Errorf("a datagram with the message %s", m.Type)
+			err = fmt.Errorf("the datagram has the message %s", m.Type)
 		}
 		if err != nil {
-			r.log.Warn("not a heartbeat", "worker", id, "err", err)
+			r.log.Warn("a datagram is not a heartbeat", "worker", id, "err", err)
 			continue
 		}
 		if !r.deliver(received{id, l, m}) {
@@ -121,11 +121,11 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:
-		return fmt.Errorf("expected hello of protocol %d, got %s of %d", protocol, m.Type, m.Protocol)
+		return fmt.Errorf("expected a hello of protocol %d, got a message %s of protocol %d", protocol, m.Type, m.Protocol)
 	case m.ID.Node() != identity.Peer(conn):
 		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, identity.Peer(conn))
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():
-		return fmt.Errorf("worker %d gives no address", m.ID)
+		return fmt.Errorf("worker %d gives no address for the ring or for state fetches", m.ID)
 	}
 	if !slices.ContainsFunc(r.workers, func(w resolved.Worker) bool { return w.ID == m.ID }) {
 		return fmt.Errorf("worker %d is not in the scenario", m.ID)

@@ -103,7 +103,7 @@ func (w *workerDriver) review(outerSteps int) {
 		}
 		events, err := tell()
 		if err != nil {
-			w.cfg.Log.Warn("reviewing an outer step", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
+			w.cfg.Log.Warn("the review of an outer step failed", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
 		}
 		for _, e := range events {
 			e.T, e.Node, e.Round = w.cfg.ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
@@ -206,7 +206,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		defer w.reducing.Store(nil)
 		r, err := w.ring.Reduce(ctx, op, gradient, mean)
 		if err != nil {
-			w.cfg.Log.Warn("reduction failed", "epoch", a.Epoch, "err", err)
+			w.cfg.Log.Warn("a reduction failed", "epoch", a.Epoch, "err", err)
 			return result{event: worker.ReduceFailed{Peer: failedAt(err, a.Ring)}, details: message{Error: err.Error()}}
 		}
 		b.Outcome = r.Outcome
@@ -242,7 +242,7 @@ func (w *workerDriver) beginFetch(ctx context.Context, a *worker.BeginFetch) {
 		begin := time.Now()
 		s, bytes, err := w.states.Fetch(ctx, donors, a.OuterSteps, a.Current, a.Agreed)
 		if err != nil {
-			w.cfg.Log.Warn("state fetch failed", "err", err)
+			w.cfg.Log.Warn("a state fetch failed", "err", err)
 			return result{event: worker.FetchFailed{}, details: message{Error: err.Error()}}
 		}
 		return result{event: worker.Fetched{OuterSteps: s.Steps}, fetched: s, details: message{Bytes: bytes, Took: time.Since(begin)}}

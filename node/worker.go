@@ -194,7 +194,7 @@ func (w *workerDriver) run(ctx context.Context) error {
 		if err != nil || !again {
 			return err
 		}
-		w.cfg.Log.Info("joining anew")
+		w.cfg.Log.Info("the worker joins the run again")
 		w.coordinator = w.coordinator.anew()
 	}
 }
@@ -280,7 +280,7 @@ func (w *workerDriver) heartbeat() message {
 func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, error) {
 	switch fresh, ok := w.coordinator.session.accept(m); {
 	case !ok:
-		return nil, fmt.Errorf("the coordinator's message %d follows %d", m.Seq, w.coordinator.session.received)
+		return nil, fmt.Errorf("the coordinator's message %d follows message %d: messages are missing", m.Seq, w.coordinator.session.received)
 	case !fresh:
 		return nil, nil
 	}
@@ -298,12 +298,12 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 		w.peers = m.Peers
 		return w.step(ctx, worker.Fetch{OuterSteps: m.OuterSteps, Donors: peerIDs(m.Peers), Agreed: m.Agreed, Whole: m.Whole})
 	case msgEvict:
-		w.cfg.Log.Info("evicted", "reason", m.Error)
+		w.cfg.Log.Info("the coordinator evicted this worker", "reason", m.Error)
 		return w.step(ctx, worker.Evict{Rejoin: m.Rejoin})
 	case msgFinish:
 		return w.step(ctx, worker.Finish{OuterSteps: m.OuterSteps})
 	}
-	w.cfg.Log.Warn("unknown message", "type", m.Type)
+	w.cfg.Log.Warn("the coordinator sent an unknown message", "type", m.Type)
 	return nil, nil
 }
 

@@ -48,12 +48,12 @@ func Read(r io.Reader) ([]Event, error) {
 	seed, known := maphash.MakeSeed(), map[uint64]int{}
 	err := lines.Read(r, "event", func(line int, text []byte, e *Event) error {
 		if e.Type == "" {
-			return errors.New("it has no type")
+			return errors.New("the event has no type")
 		}
 		if once[e.Type] {
 			hash := maphash.Bytes(seed, text)
 			if before := known[hash]; before > 0 {
-				return fmt.Errorf("line %d is the same; take the record from where it is whole", before)
+				return fmt.Errorf("line %d is the same event; restore an intact copy of the record", before)
 			}
 			known[hash] = line
 		}

@@ -110,8 +110,8 @@ func TestABadLineIsNamed(t *testing.T) {
 		"nonsense":               "event in line 2: invalid character 'o' in literal null (expecting 'u')",
 		"":                       "event in line 2: unexpected end of JSON input",
 		`{"t_us":"x"}`:           "event in line 2: json: cannot unmarshal string into Go struct field Event.t_us of type policy.Time",
-		`{"t_us":3}`:             "event in line 2: it has no type",
-		`null`:                   "event in line 2: it has no type",
+		`{"t_us":3}`:             "event in line 2: the event has no type",
+		`null`:                   "event in line 2: the event has no type",
 		`{"t_us":1,"type":"jo`:   "event in line 2: invalid character '\\n' in string literal",
 		good[:len(good)-1] + "}": "event in line 2: invalid character '}' after top-level value",
 	} {

@@ -116,7 +116,7 @@ func (d Dir) ReadSummary() (sum Summary, seal *Seal, err error) {
 		return fail(fmt.Errorf("%s: %w", d.Path(SummaryFile), err))
 	}
 	if sum.Policy == "" || sum.World == "" {
-		return fail(fmt.Errorf("%s: it has no policy or no world, so it is not the summary of a run", d.Path(SummaryFile)))
+		return fail(fmt.Errorf("%s: the file has no policy or no world, so it is not the summary of a run", d.Path(SummaryFile)))
 	}
 	if of.Seal != nil {
 		if of.Seal.SHA256[EventsFile] == "" {
@@ -165,7 +165,7 @@ func (d Dir) ScenarioFile() (string, error) {
 	case 1:
 		return d.Path(found[0]), nil
 	}
-	return "", fmt.Errorf("%s: there are scenario.yaml and scenario.json, and a run leaves one; remove the other", d)
+	return "", fmt.Errorf("%s: there are both scenario.yaml and scenario.json, but a run leaves only one; remove the file that the run did not write", d)
 }
 
 // Check reports signs that events are not from one run, or not in order and
@@ -176,13 +176,13 @@ func Check(events []Event) error {
 		return nil
 	}
 	if first := &events[0]; first.Type != RunStart || first.Run == nil {
-		return fmt.Errorf("event in line 1: it is %s, and a record begins with %s", first.Type, RunStart)
+		return fmt.Errorf("event in line 1: the event is %s, but a record begins with %s", first.Type, RunStart)
 	}
 	switch schema := events[0].Run.Schema; {
 	case schema > Schema:
-		return fmt.Errorf("its format has version %d, and this program knows %d; use a newer one", schema, Schema)
+		return fmt.Errorf("the record has format version %d, but this testbed knows versions up to %d; use a newer testbed", schema, Schema)
 	case schema < 1:
-		return fmt.Errorf("its format has version %d, which never was; take the record from where it is whole", schema)
+		return fmt.Errorf("the record has format version %d, which does not exist; restore an intact copy of the record", schema)
 	}
 	simulated := events[0].Run.World == Sim
 	var numbered, before *Event // the last of each kind
@@ -193,11 +193,11 @@ func Check(events []Event) error {
 		}
 		switch {
 		case i > 0 && e.Type == RunStart:
-			return wrong("a second %s: the file has the record of a run twice, or of two runs", RunStart)
+			return wrong("there is a second %s: the file has the record of a run twice, or of two runs", RunStart)
 		case e.T < 0:
-			return wrong("it is of %d µs, before the run began", e.T)
+			return wrong("the event is at %d µs, before the run began", e.T)
 		case simulated && before != nil && e.T < before.T:
-			return wrong("it is of %d µs, and the one before of %d: lines are out of order", e.T, before.T)
+			return wrong("the event is at %d µs, but an earlier line is at %d µs: lines are out of order", e.T, before.T)
 		}
 		before = e
 		if e.Seq == 0 {
@@ -209,11 +209,11 @@ func Check(events []Event) error {
 		}
 		switch {
 		case e.Seq <= last:
-			return wrong("its number is %d, and the one before has %d: lines are out of order, or in the file twice", e.Seq, last)
+			return wrong("the event has number %d, but an earlier line has number %d: lines are out of order, or in the file twice", e.Seq, last)
 		case e.Seq > last+1:
-			return wrong("its number is %d, and the one before has %d: lines are missing in between", e.Seq, last)
+			return wrong("the event has number %d, but the previous number is %d: lines are missing in between", e.Seq, last)
 		case numbered != nil && e.T < numbered.T:
-			return wrong("it is of %d µs, and the one before of %d: lines are out of order", e.T, numbered.T)
+			return wrong("the event is at %d µs, but an earlier line is at %d µs: lines are out of order", e.T, numbered.T)
 		}
 		numbered = e
 	}

@@ -555,7 +555,7 @@ func (s *Summarizer) unplayed(sum *Summary) {
 		case p.At > s.last:
 			sum.NeverHappened = append(sum.NeverHappened, fmt.Sprintf("%s at %d µs (the run was over)", p.What, p.At))
 		case p.Type != "" && !p.happened:
-			sum.NeverHappened = append(sum.NeverHappened, fmt.Sprintf("%s at %d µs (it did not live then)", p.What, p.At))
+			sum.NeverHappened = append(sum.NeverHappened, fmt.Sprintf("%s at %d µs (the node was not alive then)", p.What, p.At))
 		case p.Joins != nil:
 			if w := s.run.Worker(*p.Joins); !w.Member && !w.Evicted {
 				sum.NeverJoined = append(sum.NeverJoined, *p.Joins)

@@ -48,7 +48,7 @@ func TestOnlyTheLivingDie(t *testing.T) {
 	s.Injects = append(s.Injects, faults.Inject{Op: faults.Crash, ID: &last.ID, At: 0}, faults.Inject{Op: faults.Crash, ID: &first, At: 1},
 		faults.Inject{Op: faults.Leave, ID: &first, At: 2})
 	sum, err := experiment.OnChurn(s, "baseline", nil)
-	want := []string{last.ID.Node() + " at 0 µs (it did not live then)", "Leave w0 at 2 µs (it did not live then)"}
+	want := []string{last.ID.Node() + " at 0 µs (the node was not alive then)", "Leave w0 at 2 µs (the node was not alive then)"}
 	if err != nil || len(sum.NeverHappened) != 2 || sum.NeverHappened[0] != "Crash "+want[0] || sum.NeverHappened[1] != want[1] {
 		t.Errorf("%v: never happened: %q, want %q", err, sum.NeverHappened, want)
 	}

@@ -544,7 +544,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			dir := run()
 			write(t, original("real-straggler/events.jsonl")+"{}\n", dir, "events.jsonl")
 			return []string{dir}
-		}, "x/events.jsonl: event in line 119: it has no type"},
+		}, "x/events.jsonl: event in line 119: the event has no type"},
 		{"a broken summary", func() []string {
 			dir := run()
 			write(t, "{", dir, "summary.json")
@@ -554,12 +554,12 @@ func TestWhatCannotBeReported(t *testing.T) {
 			dir := run()
 			write(t, `{"scenario":"persistent_straggler"}`, dir, "summary.json")
 			return []string{dir}
-		}, "x/summary.json: it has no policy or no world, so it is not the summary of a run"},
+		}, "x/summary.json: the file has no policy or no world, so it is not the summary of a run"},
 		{"a newer format", func() []string {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/events.jsonl"), `"schema":1`, `"schema":9`, 1), dir, "events.jsonl")
 			return []string{dir}
-		}, "x/events.jsonl: its format has version 9, and this program knows 1; use a newer one"},
+		}, "x/events.jsonl: the record has format version 9, but this testbed knows versions up to 1; use a newer testbed"},
 		{"no scenario", func() []string { return []string{filepath.Join(recordedAt, "sim-straggler")} },
 			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json; name a directory that run or compare wrote"},
 		{"two scenarios", func() []string {

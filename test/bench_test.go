@@ -336,7 +336,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --data uniform":                                "--data uniform: choose",
 		"bench ring --algorithm tree":                              "--algorithm tree: choose from ring, direct, hierarchical",
 		"bench ring --groups 5":                                    "--groups 5",
-		"bench ring --group-delay 5ms":                             "groups says how many",
+		"bench ring --group-delay 5ms":                             "there is only one group: set groups to at least 2",
 		"bench ring --order best":                                  "--order best: choose",
 		"bench ring --order optimised --algorithm direct":          "only the ring",
 		"bench ring --connections 65":                              "--connections 65",

@@ -202,7 +202,7 @@ func TestMeasuredBenchRingOverHosts(t *testing.T) {
 			return nil
 		}
 	})
-	if r := testbed(t, "bench", "ring", "--against", "iperf3", "--hosts", "slurm:2@10.0.0.1"); r.code != exitUsage || !strings.Contains(r.stderr, "--against others are measured on one host only") {
+	if r := testbed(t, "bench", "ring", "--against", "iperf3", "--hosts", "slurm:2@10.0.0.1"); r.code != exitUsage || !strings.Contains(r.stderr, "--against works on one host only") {
 		t.Errorf("exit code %d, %q", r.code, r.stderr)
 	}
 }

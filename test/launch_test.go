@@ -80,8 +80,8 @@ func TestLaunchExitCodes(t *testing.T) {
 		last string // a regular expression
 	}{
 		"all well":     {[]string{"--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
-		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, first of 4 \(its last line: oops\)$`},
-		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, first of 4$`},
+		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, the first of 4 programs \(its last line: oops\)$`},
+		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, the first of 4 programs$`},
 		"keep going":   {[]string{"--keep-going", "--", "sh", "-c", "[ $RANK != 1 ] && sleep 1 && echo went on && exit; exit 5"}, 5, `^testbed: w1 exited with code 5`},
 		"by force":     {[]string{"--grace", "300ms", "--", "sh", "-c", `[ $RANK = 0 ] && exit 7; trap "" TERM; while :; do sleep 0.1; done`}, 7, `^testbed: w0 exited with code 7`},
 		"no program":   {[]string{"--", "no-such-program"}, 127, `no-such-program`},
@@ -241,7 +241,7 @@ func TestLaunchLateJoiner(t *testing.T) {
 		t.Errorf("exit code %d; w3 was started %v s after the others\n%s%s", r.code, late, r.stdout, r.stderr)
 	}
 	r = testbed(t, "launch", "late_join", "--clock", "command", "--", "sh", "-c", script+"0")
-	if r.code != 0 || strings.Contains(r.stdout, "w3: ") || !strings.Contains(r.stderr, "testbed: w3 was not started: all others had ended before its join_at\n") {
+	if r.code != 0 || strings.Contains(r.stdout, "w3: ") || !strings.Contains(r.stderr, "testbed: w3 was not started: all other programs had ended before its join_at\n") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -532,7 +532,7 @@ else:
 	if r.code != 0 || !slices.Equal(got, want) {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
-	for _, line := range []string{"left out, because programs know nothing of them: Leave w0, CoordinatorCrash", "Crash w1: 3 processes", "Restart w2: 3 processes", "w2 is started again, incarnation 1"} {
+	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1: 3 processes", "Restart w2: 3 processes", "w2 is started again, incarnation 1"} {
 		if !strings.Contains(r.stderr, line) {
 			t.Errorf("no %q in\n%s", line, r.stderr)
 		}

@@ -146,7 +146,7 @@ func (l *Lighthouse) Restore(last Quorum) error {
 		return errors.New("restoring a lighthouse that is in use")
 	}
 	if len(p) == 0 || len(p) > MaxReplicas {
-		return fmt.Errorf("restoring quorum %d: it has %d participants, and must have 1 to %d", last.ID, len(p), MaxReplicas)
+		return fmt.Errorf("restoring quorum %d: the quorum has %d participants, but must have 1 to %d", last.ID, len(p), MaxReplicas)
 	}
 	for i := range p {
 		if i > 0 && p[i-1].ReplicaID >= p[i].ReplicaID {

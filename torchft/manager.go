@@ -220,7 +220,7 @@ func (m *Manager) request(now policy.Time, e RankRequest) {
 		return
 	}
 	if len(e.CheckpointMetadata) > MaxMemberBytes {
-		m.emit(&RefuseRank{e.GroupRank, fmt.Errorf("checkpoint metadata of group rank %d: %d bytes are more than %d", e.GroupRank, len(e.CheckpointMetadata), MaxMemberBytes)})
+		m.emit(&RefuseRank{e.GroupRank, fmt.Errorf("checkpoint metadata of group rank %d: the metadata has %d bytes; at most %d are allowed", e.GroupRank, len(e.CheckpointMetadata), MaxMemberBytes)})
 		return
 	}
 	r.requested, r.initSync = true, e.InitSync

@@ -24,12 +24,12 @@ const (
 
 var sayings = map[Rule]string{
 	RuleFastQuorum:      "the last quorum is complete",
-	RuleValidQuorum:     "enough replicas ask",
-	RuleMinReplicas:     "too few replicas ask",
-	RuleMajority:        "no majority of the living replicas asks",
-	RuleJoinTimeout:     "living replicas are awaited",
-	RuleEmptyQuorum:     "no replica would be left",
-	RuleTooManyReplicas: "too many replicas live",
+	RuleValidQuorum:     "enough replicas ask for a quorum",
+	RuleMinReplicas:     "too few replicas ask for a quorum",
+	RuleMajority:        "no majority of the live replicas asks for a quorum",
+	RuleJoinTimeout:     "the lighthouse waits for live replicas",
+	RuleEmptyQuorum:     "no replica of the last quorum asks",
+	RuleTooManyReplicas: "too many replicas are alive",
 	RuleTooLarge:        "the member is too large",
 }
 

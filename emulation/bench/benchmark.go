@@ -122,7 +122,7 @@ func (o *Options) spec() (*ringSpec, error) {
 	}
 	backend := o.Backend
 	if backend == network.LinksBridge && !plan.Plain() {
-		return nil, errs.Fieldf("links", "bridge neither delays nor loses packets; choose auto, netem or user")
+		return nil, errs.Fieldf("links", "bridge neither delays nor loses packets, but the benchmark's links do: choose auto, netem or user")
 	}
 	if backend == network.LinksAuto && plan.Plain() && o.Hosts == nil {
 		backend = network.LinksBridge
@@ -171,13 +171,13 @@ func (o *Options) check() error {
 		return err
 	}
 	if o.Links.GroupDelay > 0 && o.Groups < 2 {
-		return errs.Fieldf("group_delay", "%v: there is one group; groups says how many", o.Links.GroupDelay)
+		return errs.Fieldf("group_delay", "is %v, but there is only one group: set groups to at least 2", o.Links.GroupDelay)
 	}
 	if o.Hosts != nil && len(o.Against) > 0 {
-		return errs.Fieldf("against", "others are measured on one host only; leave it out, or leave --hosts out")
+		return errs.Fieldf("against", "works on one host only; leave it out, or leave --hosts out")
 	}
 	if o.Timeout <= 0 {
-		return errs.Fieldf("timeout", "%v must be above 0", o.Timeout)
+		return errs.Fieldf("timeout", "is %v; it must be above 0", o.Timeout)
 	}
 	// Input, output and as much again for the reduction. The exact mean is spread
 	// over all.

@@ -119,7 +119,7 @@ func probed(out string, err error) string {
 	case failed:
 		return said
 	case out == "":
-		return "it printed no version"
+		return "the import of PyTorch printed no version"
 	}
 	return ""
 }

@@ -122,7 +122,7 @@ func (b *benchmark) startWorkers() error {
 		}
 		b.workers = append(b.workers, c)
 	}
-	return b.s.Await(network.StartupPatience+b.preparation(), "the workers", func() bool {
+	return b.s.Await(network.StartupPatience+b.preparation(), "the workers to start", func() bool {
 		for _, c := range b.workers {
 			if !c.Ready {
 				return false
@@ -223,7 +223,7 @@ func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Du
 			return c.Err()
 		}
 	}
-	return b.s.Await(network.StartupPatience+patience, "the workers", func() bool { return b.waiting == 0 })
+	return b.s.Await(network.StartupPatience+patience, "the workers to reduce", func() bool { return b.waiting == 0 })
 }
 
 // answered handles an answer of a rank.

@@ -94,7 +94,7 @@ var (
 	errNothing = errors.New("iperf3 received nothing")
 	// errBetween is the error of a client whose server has not tidied up after the
 	// client before: meanwhile it does not listen.
-	errBetween = errors.New("an iperf3 server is not ready again")
+	errBetween = errors.New("an iperf3 server is not ready for the next transfer")
 )
 
 func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {

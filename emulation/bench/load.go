@@ -39,7 +39,7 @@ func Load(ctx context.Context, s *resolved.Scenario) (planned, carried float64, 
 		Backend: network.LinksAuto, Timeout: network.StartupPatience,
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("measuring what this machine carries: %w", err)
+		return 0, 0, fmt.Errorf("measuring the capacity of this machine: %w", err)
 	}
 	planned = float64(len(s.Workers)) * float64(bench.SlowestRate(s.Plan, s.WorkerNodes()))
 	return planned, 8 * float64(r.BytesOnWire) / r.SecondsMedian, nil

@@ -23,7 +23,7 @@ func TestRivalSaysWhatIsWrong(t *testing.T) {
 		{"! ModuleNotFoundError: No module named 'torch'\n", nil, glooMissing},
 		{"! ImportError: libcudart.so.12: cannot open shared object file\n", nil, "ImportError: libcudart.so.12: cannot open shared object file"},
 		{"", errors.New("python3: signal: killed"), "python3: signal: killed"},
-		{"", nil, "it printed no version"},
+		{"", nil, "the import of PyTorch printed no version"},
 	} {
 		if got := probed(c.out, c.err); got != c.want {
 			t.Errorf("%q, %v: %q, want %q", c.out, c.err, got, c.want)

@@ -66,10 +66,10 @@ func credentials(token string) (*tls.Config, error) {
 		ClientAuth:         tls.RequireAnyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
-				return errors.New("it has shown no certificate")
+				return errors.New("the other host sent no certificate")
 			}
 			if theirs, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey); !ok || !theirs.Equal(key.Public()) {
-				return errors.New("it has another token")
+				return errors.New("the other host has another token")
 			}
 			return nil
 		},

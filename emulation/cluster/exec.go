@@ -114,7 +114,7 @@ func (s *streams) take(m execMessage) error {
 		select {
 		case <-s.window[m.Stream]:
 		default:
-			return errors.New("more was taken than sent")
+			return errors.New("the other end confirmed more data than was sent")
 		}
 	case m.End && to != nil:
 		close(to)
@@ -123,7 +123,7 @@ func (s *streams) take(m execMessage) error {
 		select {
 		case to <- m.Data:
 		default:
-			return errors.New("more was sent than may be under way")
+			return errors.New("the other end sent more data than may be under way")
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func (s *streams) take(m execMessage) error {
 func ServeExec(s *network.Supervisor, links *network.Network, socket string) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("listening for testbed in: %w", err)
+		return fmt.Errorf("listening for calls of testbed in: %w", err)
 	}
 	go func() {
 		for number := 1; ; number++ {

@@ -64,7 +64,7 @@ func Form(ctx context.Context, r *Request, n *Network, links string, progress fu
 // CheckLinks reports a link backend that does not work with several hosts.
 func CheckLinks(links string) error {
 	if links != network.LinksUser && links != network.LinksAuto {
-		return errs.Usagef("%s links cannot go over several hosts; take --links user", links)
+		return errs.Usagef("%s links work on one host only; use --links user", links)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 		}
 	} else {
 		waited := time.AfterFunc(admitPatience, func() {
-			cancel(fmt.Errorf("they did not connect within %v; check that testbed host is running on each host and can reach the leader", admitPatience))
+			cancel(fmt.Errorf("not all hosts connected to the leader within %v; check that testbed host is running on each host and can reach the leader", admitPatience))
 		})
 		defer waited.Stop()
 	}

@@ -59,7 +59,7 @@ func (h *hostJob) take(o order) error {
 	case o.Start != nil:
 		return h.start(o.Start)
 	case h.network == nil:
-		return errors.New("an order before there is a network")
+		return errors.New("an order arrived before the network was built")
 	case o.Fill != nil:
 		return h.fill(o.Child, o.Fill)
 	case o.Child != "":
@@ -225,17 +225,18 @@ func (h *hostJob) child(o order) error {
 	case o.Signal != 0:
 		c.Signal(o.Signal)
 	case o.Fetch != "":
-		return h.fetch(o.Child, h.memories[o.Child][o.Fetch])
+		return h.fetch(o.Child, o.Fetch)
 	}
 	return nil
 }
 
 // fetch reports the content of a memory. A gradient takes a few chunks. The job
 // does nothing else meanwhile.
-func (h *hostJob) fetch(child string, memory *os.File) error {
+func (h *hostJob) fetch(child, name string) error {
+	memory := h.memories[child][name]
 	report := func(c chunk) error { return h.s.Hand(hostReport{Child: child, Chunk: &c}) }
 	if memory == nil {
-		return report(chunk{Err: "there is no such memory", Last: true})
+		return report(chunk{Err: fmt.Sprintf("%s shares no memory %q", child, name), Last: true})
 	}
 	info, err := memory.Stat()
 	if err != nil {

@@ -143,7 +143,7 @@ func (c *LeaderConn) Next() (v json.RawMessage, err error) {
 var errDone = errors.New("the run is over")
 
 // errNoLeader reports that a host has waited for its leader in vain.
-var errNoLeader = errors.New("nobody leads")
+var errNoLeader = errors.New("no leader answers")
 
 // Close ends the connection, with a reason if failed is not nil.
 func (c *LeaderConn) Close(failed error) {

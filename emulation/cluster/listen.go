@@ -91,7 +91,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 		}
 		l.hosts[h.Index-1] = h
 		missing--
-		progress(fmt.Sprintf("host %d, %s, has come; %d to go", h.Index, h.Name, missing))
+		progress(fmt.Sprintf("host %d (%s) has connected; %d hosts are missing", h.Index, h.Name, missing))
 	}
 	names := []string{leader.Name}
 	for _, h := range l.hosts {

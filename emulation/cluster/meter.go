@@ -82,7 +82,7 @@ func (m *Meter) do(ctx context.Context, o MeterOrder) (a MeterAnswer, err error)
 			return a, err
 		}
 	case m.tunnel == nil:
-		return a, fmt.Errorf("measuring the hosts' network: the hosts have not met")
+		return a, fmt.Errorf("measuring the hosts' network: the tunnel between the hosts is not open")
 	case o.Repeat:
 		m.tunnel.reopen()
 	case o.Burst != nil:

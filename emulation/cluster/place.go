@@ -120,7 +120,7 @@ func (p *placing) place(ctx context.Context, wanted string) (err error) {
 		}
 	}
 	// The routers, which have priority, have the last word.
-	p.progress(fmt.Sprintf("%v; the routers will see", err))
+	p.progress(fmt.Sprintf("%v; the routers will measure the delay again", err))
 	p.of, err = ChoosePlacement(p.network, p.hosts, nil)
 	return err
 }
@@ -148,7 +148,7 @@ func (p *placing) measure(ctx context.Context) (err error) {
 		return err
 	}
 	if unlimited {
-		p.progress("links without a rate are between hosts: the run does not check in advance that the hosts' network can carry their traffic")
+		p.progress("some links between hosts have no rate: the run does not check in advance that the hosts' network can carry their traffic")
 	}
 	n := len(p.hosts)
 	p.carried = matrix(n)
@@ -199,7 +199,7 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 		return nil
 	}
 	const mega = 1e6
-	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, but their network carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
+	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
 		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
 }
 
@@ -222,7 +222,7 @@ func (p *placing) record() *Record {
 	var words []string
 	for k, nodes := range NodesByHost(p.network.Plan, p.of) {
 		r.Hosts = append(r.Hosts, HostRecord{p.hosts[k], nodes})
-		words = append(words, fmt.Sprintf("%s has %s", p.hosts[k].Name, strings.Join(nodes, " ")))
+		words = append(words, fmt.Sprintf("host %s has %s", p.hosts[k].Name, strings.Join(nodes, " ")))
 		for to, h := range p.hosts {
 			if to != k {
 				r.Underlay = append(r.Underlay, UnderlayPath{p.hosts[k].Name, h.Name, p.underlay[k][to], p.reductions[k][to], p.fetch[k][to], p.carried[k][to]})
@@ -231,6 +231,6 @@ func (p *placing) record() *Record {
 	}
 	p.progress(strings.Join(words, ", "))
 	slowest := slices.MaxFunc(r.Underlay, func(a, b UnderlayPath) int { return int(a.OneWay - b.OneWay) })
-	p.progress(fmt.Sprintf("the hosts' network takes up to %v one way (%s to %s)", slowest.OneWay.Round(time.Microsecond), slowest.From, slowest.To))
+	p.progress(fmt.Sprintf("the one-way delay between hosts is up to %v (%s to %s)", slowest.OneWay.Round(time.Microsecond), slowest.From, slowest.To))
 	return r
 }

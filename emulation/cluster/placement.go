@@ -146,7 +146,7 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != hosts {
-		return nil, fmt.Errorf("%q has nodes for %d hosts, and there are %d; write those of each host, with / between hosts, as w0,w1/w2/w3-w5", text, len(parts), hosts)
+		return nil, fmt.Errorf("%q has nodes for %d hosts, but there are %d hosts; write the nodes of each host, with / between hosts, as w0,w1/w2/w3-w5", text, len(parts), hosts)
 	}
 	names := make([]string, len(n.Plan.Nodes))
 	of := make([]int, len(n.Plan.Nodes))
@@ -166,7 +166,7 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 				case of[i] >= 0:
 					return nil, fmt.Errorf("%s is on the hosts %d and %d; name it once", names[i], of[i], host)
 				case !worker && host != 0:
-					return nil, fmt.Errorf("%s is on host %d; it belongs to the leader, host 0, and may be left out", names[i], host)
+					return nil, fmt.Errorf("%s is on host %d, but belongs on the leader, host 0: move %[1]s there, or leave it out", names[i], host)
 				}
 				of[i], some = host, some || worker
 			}
@@ -227,7 +227,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		}
 	}
 	if fastest.from >= 0 {
-		lines = append(lines, fmt.Sprintf("the fastest path between hosts takes %v (%s→%s); their network has to be faster",
+		lines = append(lines, fmt.Sprintf("the fastest planned path between hosts takes %v (%s→%s); the hosts' network has to be faster",
 			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), slow.Nodes[fastest.from].Name, slow.Nodes[fastest.to].Name))
 	}
 	needs, unlimited, err := Traffic(n, of)
@@ -253,7 +253,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %.3g Mbit/s", most/1e6))
 	}
 	if unlimited {
-		lines = append(lines, "links without a rate count as nothing in that")
+		lines = append(lines, "these rates do not include links without a rate")
 	}
 	return lines, nil
 }

@@ -253,7 +253,7 @@ func (h *remoteHost) order(o order) {
 	case h.orders <- o:
 	default:
 		h.s.Post(func() error {
-			return &network.LostError{Host: h.name, Why: fmt.Sprintf("the host %s takes no more orders", h.name)}
+			return &network.LostError{Host: h.name, Why: fmt.Sprintf("the host %s has stopped reading orders", h.name)}
 		})
 	}
 }

@@ -88,7 +88,7 @@ func slurmRequest(count, address string) (r *Request, err error) {
 func podRequest() (*Request, error) {
 	p, err := readPod()
 	if err == nil && p.index != 0 {
-		err = fmt.Errorf("this is host %d, and host 0 leads; call testbed host here", p.index)
+		err = fmt.Errorf("this pod is host %d, but only host 0 leads a run; call testbed host in this pod", p.index)
 	}
 	if err != nil {
 		return nil, errs.Usagef("--hosts %s: %w", kubernetes, err)
@@ -156,7 +156,7 @@ func readToken(from io.Reader) (string, error) {
 		return token, nil
 	}
 	if err == io.EOF || err == nil {
-		return "", fmt.Errorf("standard input has no token; give the same one to all hosts, for example from openssl rand -hex 16")
+		return "", fmt.Errorf("standard input has no token; give all hosts the same token, for example from openssl rand -hex 16")
 	}
 	return "", fmt.Errorf("reading the token from standard input: %w", err)
 }

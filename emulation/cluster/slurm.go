@@ -99,7 +99,7 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 	s.command.WaitDelay = time.Second
 	if err := s.command.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return nil, &errs.UnsupportedError{Missing: "srun is not there", Fix: "install Slurm's client commands, or start testbed host on each host by hand (--hosts N@ADDRESS)"}
+			return nil, &errs.UnsupportedError{Missing: "srun is not installed", Fix: "install Slurm's client commands, or start testbed host on each host by hand (--hosts N@ADDRESS)"}
 		}
 		return nil, fmt.Errorf("starting hosts with Slurm: %w", err)
 	}

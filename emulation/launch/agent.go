@@ -129,11 +129,11 @@ func RunAgent(self *network.Self) error {
 	if a.spec.Peers != nil {
 		wait, err := programs.AwaitTraffic(a.spec.Peers)
 		if err != nil {
-			return fmt.Errorf("watching for the first byte: %w", err)
+			return fmt.Errorf("watching for the first byte between workers: %w", err)
 		}
 		go func() {
 			if err := wait(); err != nil {
-				self.Log.Error("watching for the first byte", "err", err)
+				self.Log.Error("watching for the first byte between workers", "err", err)
 				return
 			}
 			self.Tell(agentReport{Carried: true})
@@ -260,7 +260,7 @@ func (a *agent) mark() func([]byte) {
 				a.self.Tell(agentReport{Mark: &m})
 			case !complained:
 				complained = true
-				a.self.Tell(agentReport{Complaint: fmt.Sprintf("descriptor %d, of %s: %v", marksFD, envMarks, err)})
+				a.self.Tell(agentReport{Complaint: fmt.Sprintf("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)})
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func injectsOf(s *resolved.Scenario, central bool) (injects []Inject, unfit []st
 		injects = append(injects, i)
 	}
 	if len(left) > 0 {
-		unfit = append(unfit, "left out, because programs know nothing of them: "+strings.Join(left, ", "))
+		unfit = append(unfit, "injects that cannot apply to programs are left out: "+strings.Join(left, ", "))
 	}
 	return injects, unfit
 }

@@ -101,7 +101,7 @@ func (d *driver) tellLeft() {
 	}
 	injects, late := d.machine.Left()
 	for _, node := range late {
-		d.s.Tell("%s was not started: all others had ended before its join_at", node)
+		d.s.Tell("%s was not started: all other programs had ended before its join_at", node)
 	}
 	var words []string
 	for _, in := range injects {
@@ -157,7 +157,7 @@ func (d *driver) prepare() error {
 		}
 		d.agents[node] = agent
 	}
-	return d.s.Await(network.StartupPatience, "the agents in the nodes", func() bool {
+	return d.s.Await(network.StartupPatience, "the agents in the nodes to start", func() bool {
 		for _, a := range d.agents {
 			if !a.Ready {
 				return false
@@ -279,7 +279,7 @@ func (d *driver) injected(a Action, met *met) error {
 			text = strings.TrimSuffix(text, "es")
 		}
 		if met.Left > 0 {
-			text += fmt.Sprintf(", and %d that wait for a device and could not be met", met.Left)
+			text += fmt.Sprintf("; %d more wait for a device and could not be stopped", met.Left)
 		}
 	}
 	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
@@ -392,7 +392,7 @@ func (d *driver) cause() string {
 	if c.Node == "" {
 		return c.Text
 	}
-	text := fmt.Sprintf("%s %s after %.1f s, first of %d", c.Node, c.Text, c.After.Seconds(), len(d.spec.Machine.Programs))
+	text := fmt.Sprintf("%s %s after %.1f s, the first of %d programs", c.Node, c.Text, c.After.Seconds(), len(d.spec.Machine.Programs))
 	if strings.HasPrefix(c.Text, "could not") {
 		text = c.Node + " " + c.Text
 	}

@@ -341,7 +341,7 @@ func (m *Machine) inject(in Inject) {
 		if p.phase == waiting {
 			what = "had not been started"
 		}
-		m.say("%s %s did not happen: its program %s", in.Op, in.Node, what)
+		m.say("%s %s did not happen: the program of %[2]s %[3]s", in.Op, in.Node, what)
 		return
 	}
 	switch in.Op {

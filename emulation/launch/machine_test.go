@@ -172,7 +172,7 @@ func TestMachine(t *testing.T) {
 			{0, Began{}, "start w0; start w1", -1},
 			{1000, Carried{"w1"}, "start_clock", 1300},
 			{1001, Carried{"w0"}, "", 1300},
-			{1100, Marked{"w0"}, "say testbed mark start in w0 changes nothing: the clock had been started by the first byte between workers, from w1; take --clock mark", 1300},
+			{1100, Marked{"w0"}, "say testbed mark start in w0 has no effect: the clock was already started by the first byte between workers, from w1; use --clock mark", 1300},
 			{1110, Marked{"w1"}, "", 1300},
 			{1300, Tick{}, "start w2", -1},
 		}, 0, ""},
@@ -256,7 +256,7 @@ func TestMachine(t *testing.T) {
 		"too late": {inject(Inject{Op: faults.Crash, Node: "w1", At: ms(100)}), []step{
 			{0, Began{}, startAll, 100},
 			{50, exit("w1", 0), "", 100},
-			{100, Tick{}, "say Crash w1 did not happen: its program had ended", -1},
+			{100, Tick{}, "say Crash w1 did not happen: the program of w1 had ended", -1},
 		}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -84,7 +84,7 @@ func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network
 		c.children = append(c.children, child)
 	}
 	c.answers, c.stepped = make([]proberAnswer, len(c.children)), make([]time.Duration, len(c.children))
-	return c, c.await(network.StartupPatience, "the probers", func() bool { return c.all(func(c *network.Child) bool { return c.Ready }) })
+	return c, c.await(network.StartupPatience, "the probers to start", func() bool { return c.all(func(c *network.Child) bool { return c.Ready }) })
 }
 
 func (c *crew) all(so func(*network.Child) bool) bool {
@@ -112,7 +112,7 @@ func (c *crew) order(o proberOrder, patience time.Duration) error {
 	for _, child := range c.children {
 		_ = child.Send(o) // the end of a prober is noticed by itself
 	}
-	return c.await(network.StartupPatience+patience, "the measurement of the links", func() bool { return c.waiting == 0 })
+	return c.await(network.StartupPatience+patience, "the measurement of the links to finish", func() bool { return c.waiting == 0 })
 }
 
 // do implements probe.Crew.
@@ -196,7 +196,7 @@ func (c *crew) notes() (all []string) {
 			if c.hosts.Several() {
 				where = "the clock of the host " + c.hosts.Names()[k]
 			}
-			all = append(all, fmt.Sprintf("%s was set by %v during the measurement: delays are wrong by as much", where, step))
+			all = append(all, fmt.Sprintf("%s was changed by %v during the measurement: the measured delays are wrong by the same amount", where, step))
 		}
 	}
 	return all

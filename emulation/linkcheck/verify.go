@@ -83,7 +83,7 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	if !whole {
 		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
 	}
-	s.Tell("measuring %s takes about %v, and some seconds more if something has to be measured again", what, probe.Estimate(plan, pairs).Round(time.Second))
+	s.Tell("measuring %s takes about %v, and some seconds more if a measurement has to be repeated", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(links, links.Kernel.Nodes())
 	hosts.OnSample = watch.Remote
 	crew, err := newCrew(s, hosts, links, proberSpec{Plan: plan, Pairs: pairs})

@@ -264,5 +264,5 @@ func (c *Child) Err() error {
 	if c.Failure != "" {
 		return fmt.Errorf("%s: %s", c.Name, c.Failure)
 	}
-	return fmt.Errorf("%s died; see %s", c.Name, c.s.Log(c.Name))
+	return fmt.Errorf("the process %s died; see %s", c.Name, c.s.Log(c.Name))
 }

@@ -62,7 +62,7 @@ func (s *Supervisor) BringUp(plan *shaping.Plan, dilation float64, links string,
 	if err := n.startRouter(); err != nil {
 		return nil, err
 	}
-	return n, s.Await(StartupPatience, "the router", func() bool { return n.router.Ready && (s.remote == nil || s.remote.Built()) })
+	return n, s.Await(StartupPatience, "the router to start", func() bool { return n.router.Ready && (s.remote == nil || s.remote.Built()) })
 }
 
 func (n *Network) startRouter() error {
@@ -120,7 +120,7 @@ func (n *Network) build(links string) error {
 	n.Backend = backend
 	begin := time.Now()
 	if n.s.layout != nil && backend != kernel.BackendUser {
-		return errs.Usagef("%s links cannot go over several hosts; take --links user", backend)
+		return errs.Usagef("%s links work on one host only; use --links user", backend)
 	}
 	if n.Kernel, err = kernel.Build(n.Plan, backend, n.s.layout.Has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
@@ -144,7 +144,7 @@ func (n *Network) build(links string) error {
 		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
 		n.s.Tell("%v: the TCP window in a node is at most %d bytes, too small to fill a fast path with a long delay", short, window)
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in them: %s, with windows of up to %s",
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in the nodes: %s, with windows of up to %s",
 		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
 }

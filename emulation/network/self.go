@@ -59,7 +59,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 		go watchStalls(func(stood time.Duration) { s.report(Report{Stalled: stood}) })
 	}
 	if err := slowMonitor(); err != nil {
-		s.Log.Warn("this takes more processor time", "err", err)
+		s.Log.Warn("this process takes more processor time than it should", "err", err)
 	}
 	return program(s)
 }
@@ -73,7 +73,7 @@ func (s *Self) report(r Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.reports.Encode(r); err != nil {
-		s.Log.Error("nobody listens any more", "err", err)
+		s.Log.Error("the sandbox no longer reads the reports of this process", "err", err)
 		os.Exit(1)
 	}
 }

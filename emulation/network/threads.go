@@ -61,7 +61,7 @@ func monitorThread() (int, error) {
 		}
 	}
 	if least == 0 {
-		return 0, fmt.Errorf("%d threads in /proc/self/task", len(tasks))
+		return 0, fmt.Errorf("/proc/self/task has only %d threads", len(tasks))
 	}
 	return least, nil
 }

@@ -211,7 +211,7 @@ func saver(memory *os.File, saved chan struct{}, tell func(state.Checkpoint)) fu
 		select {
 		case <-saved:
 		default:
-			return errors.New("the one before has not been written yet")
+			return errors.New("the previous checkpoint has not been written yet")
 		}
 		c, err := saveIn(memory, write)
 		if err != nil {

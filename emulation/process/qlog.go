@@ -125,7 +125,7 @@ func (q *qlogs) create(name string) (*qlogFile, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.idle != nil {
-		return nil, errors.New("the node is at its end")
+		return nil, errors.New("the node is shutting down")
 	}
 	file, err := q.root.Create(name)
 	if err != nil {
@@ -168,9 +168,9 @@ func (q *qlogs) close() {
 	q.open = nil
 	q.mu.Unlock()
 	for f := range left {
-		q.log.Warn("the qlog of a connection has no end", "file", f.file.Name())
+		q.log.Warn("the qlog file of a connection is incomplete", "file", f.file.Name())
 		if err := f.end(); err != nil {
-			q.log.Warn("writing qlog", "err", err)
+			q.log.Warn("writing a qlog file", "err", err)
 		}
 	}
 	q.root.Close()

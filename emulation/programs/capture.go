@@ -61,7 +61,7 @@ func startCapture(s *network.Supervisor, links *network.Network, name string, sp
 	if err != nil {
 		return nil, err
 	}
-	return c, s.Await(network.StartupPatience, "the capture of "+name, func() bool { return c.child.Ready || c.child.Ended })
+	return c, s.Await(network.StartupPatience, "the capture of "+name+" to start", func() bool { return c.child.Ready || c.child.Ended })
 }
 
 // endCaptures lets the captures write the rest, and reports their counts.
@@ -87,7 +87,7 @@ func (c *captured) String() string {
 		text += fmt.Sprintf("; %d more did not fit the limit of the file", n)
 	}
 	if n := c.Missed; n > 0 {
-		text += fmt.Sprintf("; %d MISSED, they came too fast", n)
+		text += fmt.Sprintf("; %d MISSED because they came too fast", n)
 	}
 	return text
 }

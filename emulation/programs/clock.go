@@ -47,7 +47,7 @@ func (c *Clock) Mark(from string) (starts bool, objection string) {
 		return true, ""
 	}
 	if c.By != "" && first { // every worker may mark the start
-		objection = fmt.Sprintf("testbed mark start in %s changes nothing: the clock had been started by %s; take --clock mark", from, c.By)
+		objection = fmt.Sprintf("testbed mark start in %s has no effect: the clock was already started by %s; use --clock mark", from, c.By)
 	}
 	return false, objection
 }
@@ -65,5 +65,5 @@ func (c *Clock) Silent() string {
 	if c.Rule == ClockMark {
 		return "testbed mark start was not called"
 	}
-	return "no worker sent a byte to another"
+	return "no worker sent a byte to another worker"
 }

@@ -51,11 +51,11 @@ func markSocket(node string) string {
 func ParseMark(line []byte, node string) (Mark, error) {
 	m := Mark{Node: node, Fields: map[string]any{}}
 	if err := json.Unmarshal(line, &m.Fields); err != nil {
-		return Mark{}, fmt.Errorf("a mark is an object of JSON on a line, as {\"type\": \"step\", \"round\": 3}: %w", err)
+		return Mark{}, fmt.Errorf("a mark must be a JSON object on one line, such as {\"type\": \"step\", \"round\": 3}: %w", err)
 	}
 	m.Type, _ = m.Fields["type"].(string)
 	if m.Type == "" {
-		return Mark{}, errors.New("a mark has a type, as {\"type\": \"step\"}")
+		return Mark{}, errors.New("a mark needs a type, such as {\"type\": \"step\"}")
 	}
 	delete(m.Fields, "type")
 	if len(m.Fields) == 0 {
@@ -70,7 +70,7 @@ func ParseMark(line []byte, node string) (Mark, error) {
 func ServeMarks(node string, take func(Mark)) error {
 	listener, err := net.Listen("unix", markSocket(node))
 	if err != nil {
-		return fmt.Errorf("listening for testbed mark: %w", err)
+		return fmt.Errorf("listening for calls of testbed mark: %w", err)
 	}
 	go func() {
 		for {
@@ -113,14 +113,14 @@ func SendMark(kind string, fields map[string]any) error {
 		return err
 	}
 	if len(line)+1 > LongestMark {
-		return errs.Usagef("the mark %s has %d bytes; at most %d are kept", kind, len(line), LongestMark)
+		return errs.Usagef("the mark %s has %d bytes; at most %d bytes are allowed", kind, len(line), LongestMark)
 	}
 	conn, err := net.Dial("unix", markSocket(node))
 	if errors.Is(err, fs.ErrNotExist) && node != "" {
 		conn, err = net.Dial("unix", markSocket(""))
 	}
 	if err != nil {
-		return fmt.Errorf("marking %s: nothing listens here; testbed net receives marks on its own host only: %w", kind, err)
+		return fmt.Errorf("marking %s: no testbed receives marks on this host; testbed net receives marks on its own host only: %w", kind, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(markPatience))
@@ -128,7 +128,7 @@ func SendMark(kind string, fields map[string]any) error {
 		return fmt.Errorf("marking %s: %w", kind, err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
-		return fmt.Errorf("marking %s: it was not received: %w", kind, err)
+		return fmt.Errorf("marking %s: the mark was not received: %w", kind, err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (g *Ground) sample() error {
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("counting what %s has sent: %w", name, err)
+			return fmt.Errorf("counting the bytes that %s has sent: %w", name, err)
 		}
 		if g.sampled[name] == now {
 			continue

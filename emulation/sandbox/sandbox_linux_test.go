@@ -446,7 +446,7 @@ func TestExplain(t *testing.T) {
 		{"container", machine{container: true, userNS: true}, "", unix.EPERM, "--privileged"},
 		{"container, mounts", machine{container: true}, "/run", unix.EACCES, "--privileged"},
 		{"masked /proc", machine{container: true, userNS: true}, "/proc", unix.EPERM, "unmask=ALL"},
-		{"pod without user namespaces", machine{container: true, pod: true, userNS: true}, "", unix.EPERM, "testbed manifests write the pod"},
+		{"pod without user namespaces", machine{container: true, pod: true, userNS: true}, "", unix.EPERM, "generate the pod with testbed manifests"},
 		{"pod, mounts", machine{container: true, pod: true}, "/run", unix.EACCES, "AppArmor"},
 		{"pod, masked /proc", machine{container: true, pod: true, userNS: true}, "/proc", unix.EPERM, "procMount: Unmasked"},
 		{"pod, limit", machine{container: true, pod: true, userNS: true, sysctls: map[string]string{"user.max_net_namespaces": "0"}}, "", unix.ENOSPC, "user.max_net_namespaces=15000 on the pod's node"},

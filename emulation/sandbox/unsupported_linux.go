@@ -186,10 +186,10 @@ const (
 	maskMend = "start the container with --security-opt systempaths=unconfined (Docker) or --security-opt unmask=ALL (Podman), " +
 		"or run as root"
 
-	podMend = "have testbed manifests write the pod, with --privileged if the node's seccomp or AppArmor profile forbids it namespaces or mounts"
+	podMend = "generate the pod with testbed manifests; add --privileged if the node's seccomp or AppArmor profile forbids namespaces or mounts"
 	// Only a user namespace of its own allows a pod an unmasked /proc.
 	podMaskMend = "give the pod hostUsers: false, and its container securityContext.procMount: Unmasked, as testbed manifests does; " +
-		"or, on nodes without user namespaces for pods, testbed manifests --privileged"
+		"or, on nodes without user namespaces for pods, use testbed manifests --privileged"
 )
 
 // setSysctl says how to set a sysctl.
@@ -240,10 +240,10 @@ func (m machine) explainLimit() (missing, mend string) {
 		} else if m.nested {
 			where = "here or outside of this user namespace"
 		}
-		return m.exhausted + " allows no more", "raise it " + where + " with sysctl -w, or end what uses namespaces"
+		return m.exhausted + " allows no more", "raise it " + where + " with sysctl -w, or end programs that use namespaces"
 	}
 	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
-		"raise that limit with sysctl -w, or end what uses namespaces"
+		"raise that limit with sysctl -w, or end programs that use namespaces"
 }
 
 // userNSForbidden looks for a setting that forbids user namespaces.

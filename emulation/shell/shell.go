@@ -160,7 +160,7 @@ func (o *Options) listen(job *network.Job, interactive bool, keep *programs.Reco
 			return *p.Exit, nil
 		}
 		if p.Started && interactive {
-			o.Progress("nodes " + strings.Join(o.Nodes(), " ") + "; testbed in NODE CMD… runs a program in one; exit removes the network")
+			o.Progress("nodes " + strings.Join(o.Nodes(), " ") + "; testbed in NODE CMD… runs a program in a node; exit removes the network")
 		}
 	}
 }
@@ -191,7 +191,7 @@ func Enter(name string, command []string) (int, error) {
 		return 0, errs.Usagef("the command testbed in needs a network of testbed net; run testbed net SCENARIO, and in its shell testbed in %s ping …", name)
 	}
 	if !slices.Contains(nodes, name) {
-		return 0, errs.Usagef("no node %q; the nodes are %s", name, strings.Join(nodes, " "))
+		return 0, errs.Usagef("the network has no node %q; the nodes are %s", name, strings.Join(nodes, " "))
 	}
 	if !sandbox.HasMachine(name) && !isMissing(programs.ExecSocket) {
 		dir, err := os.Getwd()

@@ -96,7 +96,7 @@ func open(t *testing.T, file string, flags []string) Visit {
 func (v Visit) IsQuiet(t *testing.T) {
 	t.Helper()
 	if len(v.Console) > 0 {
-		t.Errorf("on the console: %q", v.Console)
+		t.Errorf("the page wrote on the console: %q", v.Console)
 	}
 	if len(v.Asked) > 0 {
 		t.Errorf("the page asked for %q", v.Asked)

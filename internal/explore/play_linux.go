@@ -161,7 +161,7 @@ func (p *player) play(r *playedRun) {
 	striking.Wait()
 	r.code = cmd.ProcessState.ExitCode()
 	if !ended {
-		r.fail("it does not end within %v", r.patience)
+		r.fail("the run does not end within %v", r.patience)
 	}
 	p.nothingLeft(r)
 	if r.trouble == "kill and resume" && r.code == -1 {
@@ -172,7 +172,7 @@ func (p *player) play(r *playedRun) {
 		_ = cmd.Run() // likewise
 		r.code = cmd.ProcessState.ExitCode()
 		if ctx.Err() != nil {
-			r.fail("resumed, it does not end within %v", r.patience)
+			r.fail("the resumed run does not end within %v", r.patience)
 		}
 		p.nothingLeft(r)
 	}
@@ -271,7 +271,7 @@ func (p *player) nothingLeft(r *playedRun) {
 		_ = unix.Kill(pid, unix.SIGKILL) // the next run needs the machine
 	}
 	if left, err := os.ReadDir(filepath.Join(p.dir, fmt.Sprint(r.number), "tmp")); err != nil || len(left) > 0 {
-		r.fail("in the folder for temporary files: %v, %v", left, err)
+		r.fail("the folder for temporary files is not empty, or cannot be read: %v, %v", left, err)
 	}
 }
 
@@ -330,19 +330,19 @@ func (p *player) judge(r *playedRun) {
 	var sum summary
 	if err := readJSON(filepath.Join(r.dir, "summary.json"), &sum); err != nil {
 		if r.code == 0 {
-			r.fail("it ended well and left no summary: %v", err)
+			r.fail("the run ended with exit code 0 but left no summary: %v", err)
 		}
 		return
 	}
 	valid := sum.Fidelity.Verdict == "valid"
 	if r.code == 0 && (!sum.Complete || sum.Fidelity.Verdict == "invalid") {
-		r.fail("exit code 0: complete %v, %s", sum.Complete, sum.Fidelity.Verdict)
+		r.fail("exit code 0, but the summary has complete %v and the verdict %s", sum.Complete, sum.Fidelity.Verdict)
 	}
 	if valid && sum.Work != nil && sum.Work.FalseEvicted > 0 {
 		for _, e := range sum.Evicted {
 			for _, rule := range []string{"heartbeat", "progress", "connection", "gave_up"} {
 				if strings.Contains(string(e.Reason), `"`+rule+`"`) {
-					r.fail("valid, and w%d was evicted for nothing that the scenario did (%s)", e.ID, rule)
+					r.fail("the run is valid, but w%d was evicted without a cause in the scenario (%s)", e.ID, rule)
 				}
 			}
 		}
@@ -356,7 +356,7 @@ func (p *player) judge(r *playedRun) {
 		err = json.Unmarshal(out, &planned)
 	}
 	if err != nil {
-		r.fail("simulating it: %v", err)
+		r.fail("simulating the run: %v", err)
 		return
 	}
 	// Arrivals that are close to each other decide which workers are late. The
@@ -366,7 +366,7 @@ func (p *player) judge(r *playedRun) {
 		return
 	}
 	if off := float64(sum.Wall)/float64(max(planned.Wall, 1)) - 1; planned.Complete && (off < -0.15 || off > 0.35) {
-		r.fail("valid, and it took %d µs: %+.0f %% of the %d µs of its plan", sum.Wall, 100*off, planned.Wall)
+		r.fail("the run is valid, but took %d µs: %+.0f %% of the %d µs of its plan", sum.Wall, 100*off, planned.Wall)
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 )
 
 // ErrHeld says that another process has the lock.
-var ErrHeld = errors.New("another process has locked it")
+var ErrHeld = errors.New("another process has locked the file")
 
 // ErrUnsupported says that the file system cannot lock.
-var ErrUnsupported = errors.New("its file system cannot lock files")
+var ErrUnsupported = errors.New("the file system cannot lock files")
 
 // Try locks a file until it is closed, and does not wait. The error is ErrHeld,
 // ErrUnsupported, or another one, with the system's message.

@@ -41,7 +41,7 @@ func opened(file *os.File, err error) (*os.File, error) {
 	if file != nil {
 		err = errors.Join(err, file.Close())
 	}
-	return nil, fmt.Errorf("opening a file to add to it: %w", err)
+	return nil, fmt.Errorf("opening a file for appending: %w", err)
 }
 
 // reopen opens a file for appending, and returns its size and that of its whole

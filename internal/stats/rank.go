@@ -55,7 +55,7 @@ func RankCorrelation(x, y [][]float64) Correlation {
 		c.Things = len(x[0])
 	}
 	if c.N == 0 || c.Things < LeastRanked {
-		c.Why = fmt.Sprintf("an order needs at least %d things that were measured, there are %d", LeastRanked, c.Things)
+		c.Why = fmt.Sprintf("a comparison of orders needs at least %d measured items, but there are %d", LeastRanked, c.Things)
 		return c
 	}
 	of := func(picks []int) (float64, bool) {
@@ -67,7 +67,7 @@ func RankCorrelation(x, y [][]float64) Correlation {
 	}
 	tau, ok := of(all)
 	if !ok {
-		c.Why = "all are equal in one of the two, so that there is no order"
+		c.Why = "all items of one side are equal, so that side has no order"
 		return c
 	}
 	c.Tau = &tau

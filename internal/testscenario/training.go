@@ -74,7 +74,7 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		case e.Type == record.RunResume: // later events are undone
 			early = slices.DeleteFunc(early, func(w record.Event) bool { return w.Round > e.Round })
 		case e.Type == record.Step && (told == nil) != (e.Loss == nil) || e.Type == record.Step && told != nil && *told != *e.Loss:
-			problems = append(problems, fmt.Errorf("step %d of %s in round %d has another loss than the record leads to", e.Step, e.Node, e.Round))
+			problems = append(problems, fmt.Errorf("step %d of %s in round %d: the recorded loss differs from the loss that the record leads to", e.Step, e.Node, e.Round))
 		}
 		early = slices.DeleteFunc(early, settle)
 	}

@@ -144,7 +144,7 @@ func Match(got, want string, measured bool) error {
 		return err
 	}
 	if !shown.MatchString(strings.TrimRight(got, "\n") + "\n") {
-		return fmt.Errorf("it prints\n%s\nthe page shows\n%s", got, want)
+		return fmt.Errorf("the command prints\n%s\nthe page shows\n%s", got, want)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func play(t *testing.T, name string, do func(line string) ([]string, error)) {
 		}
 	}
 	if done == 0 {
-		t.Fatalf("%s does nothing", name)
+		t.Fatalf("%s has no input line", name)
 	}
 	if now := about + "\n\n" + strings.Join(played, "\n") + "\n"; *update && now != string(text) {
 		if err := os.WriteFile(name, []byte(now), 0o644); err != nil {
@@ -152,7 +152,7 @@ func Read(line string, kinds ...any) (structs []any, err error) {
 	name, rest, _ := strings.Cut(line, " ")
 	at := slices.IndexFunc(kinds, func(k any) bool { return snake(reflect.TypeOf(k).Name()) == name })
 	if at < 0 {
-		return nil, fmt.Errorf("there is no %q", name)
+		return nil, fmt.Errorf("there is no kind of line %q", name)
 	}
 	all := []reflect.Value{copied(reflect.ValueOf(kinds[at]))}
 	for word := range strings.FieldsSeq(rest) {

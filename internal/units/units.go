@@ -127,9 +127,9 @@ func unknown(text, number, unit, kind, examples string, u Unit) error {
 	case kind == "time" && unit == "M":
 		return fmt.Errorf("%q can be read in two ways; write %sm for minutes, or the number of %s in digits for millions", text, number, string(u))
 	case kind == "time" && times[lower] != 0:
-		return fmt.Errorf("%q has its unit in capitals; write %s%s", text, number, lower)
+		return fmt.Errorf("the unit of %q is in capitals; write %s%s", text, number, lower)
 	case kind == "size" && unit == "b":
-		return fmt.Errorf("%q can be read in two ways; write %sB for bytes, or an eighth of that for bits", text, number)
+		return fmt.Errorf("%q can be read in two ways; write %sB for bytes, or an eighth of the number for bits", text, number)
 	case kind == "size":
 		if prefix := strings.TrimSuffix(strings.TrimSuffix(lower, "b"), "i"); len(prefix) == 1 && strings.Contains("kmgt", prefix) {
 			capital := strings.ToUpper(prefix)
@@ -138,7 +138,7 @@ func unknown(text, number, unit, kind, examples string, u Unit) error {
 				decimal = "kB"
 			}
 			if strings.HasSuffix(strings.TrimSuffix(lower, "b"), "i") {
-				return fmt.Errorf("%q has its unit in other letters; write %s%siB", text, number, capital)
+				return fmt.Errorf("the unit of %q has a wrong letter case; write %s%siB", text, number, capital)
 			}
 			return fmt.Errorf("%q can be read in two ways; write %s%s for powers of 1000, or %s%siB for powers of 1024", text, number, decimal, number, capital)
 		}

@@ -178,7 +178,7 @@ func (l *Learner) Contribute(round int, out []float32, late bool) error {
 		local = out
 	}
 	if err := l.Trainer.Finish(local); err != nil {
-		return fmt.Errorf("the end of a round's inner steps: %w", err)
+		return fmt.Errorf("ending the inner steps of a round: %w", err)
 	}
 	fragment := l.Exchange.Fragments.Of(round)
 	if l.base != nil {

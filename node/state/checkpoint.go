@@ -70,7 +70,7 @@ func (o *Outer) Checkpoint(s Saving) func(io.Writer) (Checkpoint, error) {
 	return func(w io.Writer) (c Checkpoint, err error) {
 		o.read(func(now *Snapshot) {
 			if now.Steps != steps {
-				err = fmt.Errorf("outer step %d came before that of step %d was written", now.Steps, steps)
+				err = fmt.Errorf("outer step %d came before the checkpoint of step %d was written", now.Steps, steps)
 				return
 			}
 			if now.Agreed != nil {
@@ -171,7 +171,7 @@ func readSaved(r io.Reader) (*Saved, error) {
 	}
 	for _, v := range vectors {
 		if *v, err = readFloats(in, c.Parameters); err != nil {
-			return nil, fmt.Errorf("it is cut off: %w", err)
+			return nil, fmt.Errorf("the file is cut off: %w", err)
 		}
 	}
 	if c.Inner != "" { // memory grows with the actual data
@@ -179,14 +179,14 @@ func readSaved(r io.Reader) (*Saved, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is cut off: %w", err)
+			return nil, fmt.Errorf("the file is cut off: %w", err)
 		}
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it is longer than its first line says")
+		return nil, errors.New("the file is longer than its first line says")
 	}
 	differs := func(what, got, want string) error {
-		return fmt.Errorf("its %s has the hash %s, its first line says %s", what, got, want)
+		return fmt.Errorf("the hash of the file's %s is %s, but the first line says %s", what, got, want)
 	}
 	if s.State != nil {
 		if got := s.State.Hash(); got != c.Hash {
@@ -208,21 +208,21 @@ func readSaved(r io.Reader) (*Saved, error) {
 func readFirstLine(in *bufio.Reader) (c Checkpoint, err error) {
 	line, err := in.ReadSlice('\n')
 	if err != nil {
-		return c, fmt.Errorf("its first line: %w", err)
+		return c, fmt.Errorf("the file's first line: %w", err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	switch err := dec.Decode(&c); {
 	case err != nil:
-		return c, fmt.Errorf("its first line: %w", err)
+		return c, fmt.Errorf("the file's first line: %w", err)
 	case c.Format != checkpointFormat:
-		return c, fmt.Errorf("it has format %d; this program reads %d", c.Format, checkpointFormat)
+		return c, fmt.Errorf("the file has format %d, but this program reads format %d", c.Format, checkpointFormat)
 	case c.OuterSteps < 1 || c.Parameters < 1 || c.Parameters > maxCheckpoint:
-		return c, fmt.Errorf("its first line has impossible values: outer step %d, %d parameters", c.OuterSteps, c.Parameters)
+		return c, fmt.Errorf("the file's first line has impossible values: outer step %d, %d parameters", c.OuterSteps, c.Parameters)
 	case c.Stateless && c.Of == nil:
-		return c, errors.New("it holds nothing")
+		return c, errors.New("the file holds neither an outer state nor a worker's own state")
 	case c.Of == nil && (c.Residual+c.Local+c.Inner != "") || c.InnerBytes < 0 || c.InnerBytes > leastInner+maxInner*c.Parameters:
-		return c, errors.New("its first line has impossible values for its worker")
+		return c, errors.New("the file's first line has impossible values for the worker's own state")
 	}
 	return c, nil
 }
@@ -234,11 +234,11 @@ func ReadState(r io.Reader, run string, parameters int) (*Saved, error) {
 	case err != nil:
 		return nil, err
 	case s.Run != run:
-		return nil, fmt.Errorf("reading a checkpoint: it is of the run %q, not %q", s.Run, run)
+		return nil, fmt.Errorf("reading a checkpoint: the file is of the run %q, not %q", s.Run, run)
 	case s.Stateless:
-		return nil, errors.New("reading a checkpoint: it holds no state")
+		return nil, errors.New("reading a checkpoint: the file holds no outer state")
 	case s.Parameters != parameters:
-		return nil, fmt.Errorf("reading a checkpoint: it has %d parameters, this run %d", s.Parameters, parameters)
+		return nil, fmt.Errorf("reading a checkpoint: the file has %d parameters, but this run has %d", s.Parameters, parameters)
 	}
 	return s, nil
 }
@@ -250,7 +250,7 @@ func (s *Saved) OwnOf(id policy.ID, own io.Reader) (Own, error) {
 	with := s
 	if s.Of == nil || *s.Of != id {
 		if own == nil {
-			return Own{}, errors.New("there is no checkpoint of it")
+			return Own{}, errors.New("the worker has no checkpoint of its own")
 		}
 		var err error
 		if with, err = readCheckpoint(own); err != nil {
@@ -258,7 +258,7 @@ func (s *Saved) OwnOf(id policy.ID, own io.Reader) (Own, error) {
 		}
 	}
 	if with.Of == nil || *with.Of != id || with.Run != s.Run || with.Hash != s.Hash || with.Parameters != s.Parameters {
-		return Own{}, errors.New("reading a checkpoint: it is not of this worker with this state")
+		return Own{}, errors.New("reading a checkpoint: the file is not the checkpoint of this worker for this outer state")
 	}
 	return with.own, nil
 }

@@ -128,7 +128,7 @@ func (c *chunkReader) read(v []float32) error {
 	squeezed := length&compressed != 0
 	length &^= compressed
 	if length > uint32(4*n) || !squeezed && length != uint32(4*n) {
-		return fmt.Errorf("reading a chunk: %d bytes for %d values", length, n)
+		return fmt.Errorf("reading a chunk: the chunk has %d bytes for %d values", length, n)
 	}
 	if len(c.in) < int(length) {
 		c.in = make([]byte, length)
@@ -144,7 +144,7 @@ func (c *chunkReader) read(v []float32) error {
 			return fmt.Errorf("decompressing a chunk: %w", err)
 		}
 		if plain = c.plain; len(plain) != 4*n {
-			return errors.New("decompressing a chunk: it has another length")
+			return errors.New("decompressing a chunk: the chunk has a wrong length")
 		}
 	}
 	for i := range v {

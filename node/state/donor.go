@@ -33,7 +33,7 @@ func (d *donor) serve(ctx context.Context, conn *quic.Conn) {
 			return // the peer has what it wanted, or is gone
 		}
 		if err := d.answer(ctx, conn, stream); err != nil {
-			d.Log.Warn("state transfer failed", "peer", identity.Peer(conn), "err", err)
+			d.Log.Warn("a state transfer failed", "peer", identity.Peer(conn), "err", err)
 			conn.CloseWithError(1, "bad request")
 			return
 		}
@@ -92,7 +92,7 @@ func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 		s = d.snapshot("", req.Agreed)
 	}
 	if req.From < 0 || req.To > s.chunks() {
-		return fmt.Errorf("asked for chunks %d to %d of %d", req.From, req.To, s.chunks())
+		return fmt.Errorf("the peer asked for chunks %d to %d of %d", req.From, req.To, s.chunks())
 	}
 	if err := json.NewEncoder(w).Encode(header{OuterSteps: s.Steps, Parameters: len(s.Parameters), Hash: s.digest, Regional: s.Agreed != nil}); err != nil {
 		return err

@@ -77,11 +77,11 @@ func (f *fetcher) fetch(ctx context.Context, donors []Peer, outerSteps int, curr
 	resumes := f.kept != nil && h.Hash == f.kept.digest
 	switch {
 	case f.Outer != nil && h.Parameters != f.Outer.parameters:
-		return fail(fmt.Errorf("it has %d parameters, this worker %d", h.Parameters, f.Outer.parameters))
+		return fail(fmt.Errorf("the donor has %d parameters, but this worker has %d", h.Parameters, f.Outer.parameters))
 	case h.OuterSteps < outerSteps && !resumes:
-		return fail(fmt.Errorf("it is at outer step %d, not yet at %d", h.OuterSteps, outerSteps))
+		return fail(fmt.Errorf("the donor is at outer step %d, not yet at %d", h.OuterSteps, outerSteps))
 	case h.Outcomes != nil && (req.Have == nil || !agreed && h.OuterSteps != *req.Have+len(h.Outcomes)):
-		return fail(errors.New("it sent outer steps that do not follow this worker's"))
+		return fail(errors.New("the donor sent outer steps that do not follow this worker's outer steps"))
 	}
 	if h.Outcomes != nil {
 		s, err := receiveOutcomes(ctx, in, h, f.Outer, agreed)
@@ -184,7 +184,7 @@ func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) 
 // state after them. The worker's own state stays as it is.
 func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer, agreed bool) (*Snapshot, error) {
 	if len(h.Outcomes) > worker.KeptOutcomes || slices.Contains(h.Outcomes, nil) {
-		return nil, errors.New("its list of outcomes is malformed")
+		return nil, errors.New("the donor's list of outcomes is malformed")
 	}
 	s := own.snapshot(agreed)
 	all := make([]float32, own.parameters)

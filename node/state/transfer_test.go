@@ -168,7 +168,7 @@ func TestTransferRefusesAnotherModel(t *testing.T) {
 	to := newTestOuter(1, 999)
 	before := to.Hash()
 	err := transfer(t, trained(t, 1000, 2), to, 2, false)
-	if err == nil || !strings.Contains(err.Error(), "1000 parameters, this worker 999") {
+	if err == nil || !strings.Contains(err.Error(), "1000 parameters, but this worker has 999") {
 		t.Errorf("got %v", err)
 	}
 	if to.Hash() != before {

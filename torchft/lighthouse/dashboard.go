@@ -160,7 +160,7 @@ func (d *Dashboard) ownHost(next http.Handler) http.Handler {
 		}
 		ip := net.ParseIP(strings.Trim(host, "[]"))
 		if d.Right.Loopback && host != "localhost" && !ip.IsLoopback() {
-			http.Error(w, fmt.Sprintf("this lighthouse is on loopback, and is not called %q", host), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("this lighthouse listens on loopback only, and %q is not one of its names: use localhost", host), http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -95,7 +95,7 @@ func lastEntry(data []byte) (line []byte, last *entry, err error) {
 		length := bytes.IndexByte(data, '\n') + 1
 		if length == 0 {
 			if begin := min(len(data), len(entryBegins)); string(data[:begin]) != entryBegins[:begin] {
-				return nil, nil, fmt.Errorf("line %d is not a lighthouse's; name another file", n)
+				return nil, nil, fmt.Errorf("line %d does not belong to a lighthouse's journal; name another file", n)
 			}
 			break
 		}

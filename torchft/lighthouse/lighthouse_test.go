@@ -299,7 +299,7 @@ func TestJournalHasOneLighthouse(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newServer(t, cfg)
-		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "another lighthouse has the journal") {
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "another lighthouse uses the journal") {
 			t.Errorf("a second lighthouse on one journal: %v", err)
 		}
 		_, stop := start(t, s)
@@ -315,12 +315,12 @@ func TestJournalHasOneLighthouse(t *testing.T) {
 func TestJournalsThatAreNone(t *testing.T) {
 	valid := `{"issued":"2026-01-01T00:00:00Z","rule":"fast_quorum","quorum_id":1,"participants":[{"replica_id":"a"}]}` + "\n"
 	for text, want := range map[string]string{
-		"my thesis":           "line 1 is not a lighthouse's",
+		"my thesis":           "line 1 does not belong to a lighthouse's journal",
 		"my thesis\n":         "line 1: ",
 		valid + "{\n" + valid: "line 2: ",
 		valid + "\n":          "line 2: ",
 		valid + "{}\n":        "line 2: quorum_id 0 of 0 participants",
-		valid + "{}":          "line 2 is not a lighthouse's",
+		valid + "{}":          "line 2 does not belong to a lighthouse's journal",
 		strings.Replace(valid, `{"replica_id":"a"}`, `{"replica_id":"b"},{"replica_id":"a"}`, 1): "not in order",
 	} {
 		cfg := config()

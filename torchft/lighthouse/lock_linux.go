@@ -17,7 +17,7 @@ func lock(name string) (*os.File, error) {
 	}
 	if err := filelock.Try(file); errors.Is(err, filelock.ErrHeld) {
 		file.Close()
-		return nil, fmt.Errorf("another lighthouse has the journal %s; end it, or name another file", name)
+		return nil, fmt.Errorf("another lighthouse uses the journal %s; end that lighthouse, or name another file", name)
 	}
 	return file, nil
 }

@@ -127,13 +127,13 @@ func (b *Benchmark) WriteText(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	q, h := b.Quorums, b.Heartbeats
 	fmt.Fprintf(w, "quorum of %d groups\tp50 %.1f ms\tp99 %.1f ms\t%d bytes an answer\n", b.Groups, q.P50ms, q.P99ms, q.AnswerBytes)
-	fmt.Fprintf(w, "the same bytes over plain TCP\t%.1f ms\tp99 takes %.1f times that\t\n", q.PlainMs, q.Ratio)
+	fmt.Fprintf(w, "the same bytes over plain TCP\t%.1f ms\ta quorum's p99 takes %.1f times as long\t\n", q.PlainMs, q.Ratio)
 	fmt.Fprintf(w, "heartbeats\t%.0f a second\tp99 %.1f ms\t\n", h.PerSecond, h.P99ms)
 	if b.Against == "" {
 		fmt.Fprintf(w, "the lighthouse for heartbeats\t%.2f cores\t%.0f a core-second\t\n", b.Cores, b.PerCoreSecond)
 	}
 	if b.MaxRSSMegabyte > 0 {
-		fmt.Fprintf(w, "its memory, at most\t%.0f MB\t\t\n", b.MaxRSSMegabyte)
+		fmt.Fprintf(w, "the lighthouse's memory, at most\t%.0f MB\t\t\n", b.MaxRSSMegabyte)
 	}
 	return w.Flush()
 }

@@ -123,7 +123,7 @@ func (p *port) limited(s *grpc.ServiceDesc) *grpc.ServiceDesc {
 		limited.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 			defer p.calls.Add(-1)
 			if p.calls.Add(1) > maxCalls {
-				return nil, status.Errorf(codes.ResourceExhausted, "%d calls are under way, and more are not taken: try again later", maxCalls)
+				return nil, status.Errorf(codes.ResourceExhausted, "%d calls are under way, and no more are accepted: try again later", maxCalls)
 			}
 			return handle(srv, ctx, decode, i)
 		}

@@ -34,7 +34,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("image: ")
 	version := flag.String("version", "", "the version, for the labels")
-	seconds := flag.Int64("time", 0, "when it was made, in seconds since 1970")
+	seconds := flag.Int64("time", 0, "when the image was made, in seconds since 1970")
 	in := flag.String("in", "", "the folder with busybox-ARCH and testbed-ARCH")
 	out := flag.String("out", "", "the folder of the layout, which must not exist")
 	flag.Parse()

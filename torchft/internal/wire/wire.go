@@ -55,7 +55,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return fmt.Errorf("decoding a message: %T is not one", v)
+		return fmt.Errorf("decoding a message: %T is not a protobuf message", v)
 	}
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data.Materialize(), m)
 }
