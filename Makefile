@@ -14,7 +14,7 @@ help:
 build: ## the program, as ./testbed
 	CGO_ENABLED=0 go build -trimpath ./cmd/testbed
 
-test: ## the tests that no busy machine can falsify, under five minutes
+test: ## the tests that do not depend on the load of the machine, about six minutes
 	go test ./...
 
 measure: ## the tests that judge times and rates; they want the machine for themselves

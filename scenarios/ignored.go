@@ -48,7 +48,7 @@ var ignored = []ignoring{
 	{"real.dilation", simulated, "no machine has to keep up with the simulator", false},
 	{"real.compute", simulated, "the simulator computes nothing; inner steps take what the scenario says", false},
 	{"real.stall_timeout", churn, "an all-reduce has a fixed price there", false},
-	{"real.heed_unreachable", simulated, "the simulator sends no pings", false},
+	{"real.heed_unreachable", churn, "churn's network has no pings", false},
 	{"real.checkpoint_every", simulated, "the simulator keeps no checkpoints", false},
 	{"real.tcp", simulated, "the simulator has no TCP", false},
 	{".queue", []string{record.SimLinks}, "the simulator's links lose nothing to queues", false},
