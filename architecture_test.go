@@ -80,7 +80,7 @@ type ban struct {
 }
 
 var (
-	pure   = []string{"policy", "policy/adaptive", "policy/timescale", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "scenarios/faults", "sim", "internal/stats", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
+	pure   = []string{"policy", "policy/adaptive", "policy/timescale", "policy/torchft", "policy/worker", "torchft", "allreduce", "allreduce/int8", "allreduce/reduction", "allreduce/ringorder", "allreduce/rivals", "allreduce/tuner", "shaping", "shaping/fidelity", "scenarios/faults", "sim", "internal/stats", "node/outcomes", "estimate", "train", "train/charlm", "train/matrix", "train/work"}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 )
 
