@@ -143,7 +143,7 @@ func TestWires(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"spec file one", "exit status 0", "child died; see " + dir.Log("child"),
+		"spec file one", "exit status 0", "the process child died; see " + dir.Log("child"),
 		"spec file two", "as asked", "child: as asked",
 	}
 	if fmt.Sprintf("%q", saw) != fmt.Sprintf("%q", want) || stage != "6 things seen" {
