@@ -680,7 +680,7 @@ func TestMeasuredRunWithATrace(t *testing.T) {
 		}
 		return nil
 	}, file, "--policy", "baseline")
-	if r := testbed(t, "simulate", filepath.Join(sum.Dir, "scenario.yaml"), "--policy", "baseline"); r.code != 0 || !strings.Contains(r.stdout, "the simulator has no links and leaves out: LinkTrace w1 up, Flap w0–coordinator") {
+	if r := testbed(t, "simulate", filepath.Join(sum.Dir, "scenario.yaml"), "--policy", "baseline"); r.code != 0 || !strings.Contains(r.stdout, "churn's network has no links, so the simulator leaves out: LinkTrace w1 up, Flap w0–coordinator") {
 		t.Errorf("the record's scenario: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
 }

@@ -200,9 +200,9 @@ func TestEstimatesAsPages(t *testing.T) {
 func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
 	file := written(t, "run.json", "{}")
 	for want, args := range map[string][]string{
-		file + ": inputs: are missing; give what testbed estimate --json has printed":   {file},
-		"a report has one estimate, and 2 files are named; make a report for each file": {file, file},
-		"--trace needs a run, and an estimate contains none":                            {file, "--trace", "t.json"},
+		file + ": inputs: there are none; name a file with the output of testbed estimate --json": {file},
+		"a report has one estimate, and 2 files are named; make a report for each file":           {file, file},
+		"--trace needs a run, and an estimate contains none":                                      {file, "--trace", "t.json"},
 	} {
 		cmd := root()
 		cmd.SetArgs(append([]string{"report"}, args...))
