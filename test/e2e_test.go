@@ -977,7 +977,7 @@ func TestUsage(t *testing.T) {
 		{"simulate persistent_straggler --policy nice", exitUsage, "is not a policy"},
 		{"simulate no_such --policy baseline", exitUsage, "no such scenario"},
 		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
-		{"simulate --policy baseline --replay /nowhere", exitUsage, "it has no scenario.yaml"},
+		{"simulate --policy baseline --replay /nowhere", exitUsage, "there is no scenario.yaml"},
 		{"simulate --policy baseline --replay /nowhere --set inner_steps=3", exitUsage, "the record fixes all others"},
 		{"simulate late_join --policy baseline --replay /nowhere", exitUsage, "remove the scenario argument"},
 		{"simulate late_join --policy baseline --set inner_steps", exitUsage, "has no value"},
