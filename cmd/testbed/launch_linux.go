@@ -38,8 +38,8 @@ environment variables:
     WORLD_SIZE                         how many workers the scenario has
     LOCAL_RANK=0, LOCAL_WORLD_SIZE=1
     MASTER_ADDR, MASTER_PORT           the node of rank 0
-    PET_NNODES, PET_NODE_RANK, …       the same for torchrun, which needs no flags
-    JAX_COORDINATOR_ADDRESS            the same for jax.distributed.initialize, which
+    PET_NNODES, PET_NODE_RANK, …       the variables of torchrun, which needs no flags
+    JAX_COORDINATOR_ADDRESS            the address for jax.distributed.initialize, which
                                        still needs num_processes and process_id
     GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, TP_SOCKET_IFNAME   eth0
     OMP_NUM_THREADS=1                  unless you set it
