@@ -152,7 +152,7 @@ func TestBadAxesAndSeeds(t *testing.T) {
 		"inner_stepz: is not a field; did you mean inner_steps?":                                     axis("inner_stepz=1"),
 		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:                     seeds("2..1"),
 		`seeds: "x" is not a range of whole numbers; write for example 1..10`:                        seeds("x"),
-		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:                               seeds("0..18446744073709551615"),
+		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:                   seeds("0..18446744073709551615"),
 		"list: holds no assignment; write one JSON object a line":                                    list("\n\n"),
 		`list:2: is not a JSON object; write for example {"inner_steps": 4}`:                         list("{}\n[]"),
 		"list:1: inner_steps: is given twice; keep one":                                              list(`{"inner_steps":1,"inner_steps":2}`),

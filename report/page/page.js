@@ -443,7 +443,7 @@ function losses() {
   const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
   legend('legend-loss', [
     ...data.learning.policies.map((p, k) => [shapes[policySymbol(k)] || 'bar', policyColour(k), p.name]),
-    ['dashes', colour.median, 'the loss that times are to'],
+    ['dashes', colour.median, 'the target loss'],
   ]);
 }
 
