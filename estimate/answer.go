@@ -72,16 +72,16 @@ func (e Estimate) bounds() (rows []Row) {
 		if r.RegionalCommSec > 0 {
 			add("a regional sync", trim(r.RegionalCommSec)+" s", trim(in.RegionalSteps)+" for each global one")
 		}
-		how := "computing waits for it"
+		how := "computing waits for the sync"
 		if in.StreamingEnabled {
 			how = "while computing goes on"
 		}
 		add("a sync", trim(sync)+" s", how)
 		if rate := hidingRate(e); r.Bottleneck == "Network" && rate > 0 {
-			add("rate for a sync as short", trim(rate)+" Mbit/s", "instead of "+trim(in.BandwidthMbps))
+			add("rate that would hide a sync", trim(rate)+" Mbit/s", "instead of "+trim(in.BandwidthMbps))
 		}
 	}
-	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of synchronous training's, for each token: %s days without that", trim(r.RawDays)))
+	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of synchronous training's, for each token: %s days without this penalty", trim(r.RawDays)))
 	add("use of the nodes", trim(r.GlobalMFU)+" %", "MFU over the whole run")
 	return rows
 }

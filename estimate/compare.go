@@ -109,7 +109,7 @@ var corrections = []struct {
 }{
 	{ringVolume, "volume", "vectors that a node sends in a sync", "law of the ring, 2(N − 1) ÷ N", syncs, func(b basis) float64 { return b.r.volume }},
 	{ringHops, "hops", "delays of a sync, one after the other", "law of the ring, 2(N − 1)", syncs, func(b basis) float64 { return b.r.hops }},
-	{pipelinedPieces, "pieces", "of these, how many transfers do not hide", "law of the ring: pieces of a chunk are sent on as they come", syncs, func(b basis) float64 { return b.r.shown }},
+	{pipelinedPieces, "pieces", "delays of a sync that transfers do not hide", "law of the ring: pieces of a chunk are forwarded as they arrive", syncs, func(b basis) float64 { return b.r.shown }},
 	{wireBytes, "bytes", "bits on the link for a parameter sent", "codes, scales, headers of frames and packets", syncs, func(b basis) float64 { return ratio(b.r.bits*b.f.parts(b.in), b.r.volume*b.in.Parameters) }},
 	{machineCosts, "machine", "use of a link; a hop and a reduction cost time", "calibration", syncs, func(b basis) float64 {
 		if b.f.uses(machineCosts) {
@@ -124,7 +124,7 @@ var corrections = []struct {
 		return 1
 	}},
 	{measuredSpread, "spread", "straggler coefficient", "calibration, at nodeSpread and stepSpread", anyMode, func(b basis) float64 { return b.f.coefficient(b.in) }},
-	{waitingNodes, "waiting", "by how much slow nodes delay computing", "they delay computing, not syncs", anyMode, func(b basis) float64 { return b.q.fCompute }},
+	{waitingNodes, "waiting", "factor by which slow nodes delay computing", "slow nodes delay computing, not syncs", anyMode, func(b basis) float64 { return b.q.fCompute }},
 	{fragmentOverlap, "overlap", "share of the computing that hides a sync", "fragments and overlapSteps", func(_ *Inputs, q *quantities) bool { return q.overlap > 0 }, func(b basis) float64 { return b.q.overlap }},
 	{stageShare, "stages", "share of the model that a slot computes", "a stage holds 1 ÷ S", func(_ *Inputs, q *quantities) bool { return q.sharded() }, func(b basis) float64 {
 		if b.f.uses(stageShare) {
@@ -178,7 +178,7 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nWhat each measured term makes of the page's days, alone; they do not add up")
+	fmt.Fprintln(w, "\nEffect of each measured term alone on the page's days (the effects do not add up)")
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "term\tpage\tmeasured\tratio\tdays\tchange\t")
 	for _, x := range c.Changes {
@@ -188,11 +188,11 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nTaken: nodeSpread %v, stepSpread %v", c.Further.NodeSpread, c.Further.StepSpread)
+	fmt.Fprintf(w, "\nAssumed: nodeSpread %v, stepSpread %v", c.Further.NodeSpread, c.Further.StepSpread)
 	if in.StreamingEnabled {
 		fmt.Fprintf(w, ", fragments %v, overlapSteps %v", c.Further.Fragments, c.Further.OverlapSteps)
 	}
-	fmt.Fprintln(w, "; --set gives others")
+	fmt.Fprintln(w, "; --set changes them")
 	writeWarnings(w, c.Measured.Warnings)
 	return nil
 }

@@ -80,7 +80,7 @@ func (s *Sweep) summarise(x *Sheet) error {
 	case within == points && points > 1:
 		count = fmt.Sprintf("All %d points are", points)
 	}
-	what := "what a run may take"
+	what := "the time that a run may take"
 	if x.MaxDays = limit; limit > 0 {
 		what = "the " + trim(limit) + " days that a run may take"
 	}

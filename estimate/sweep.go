@@ -101,7 +101,7 @@ func (s *Sweep) Check() error {
 		}
 		seen[a.Input] = true
 		if points *= len(a.Values); points > maxPoints {
-			return errs.Fieldf(a.Input, "makes more than %d points", maxPoints)
+			return errs.Fieldf(a.Input, "makes more than %d points; give fewer values", maxPoints)
 		}
 	}
 	return nil
@@ -251,9 +251,9 @@ func (s *Sweep) WriteText(w io.Writer) error {
 		return err
 	}
 	if !matrix && points > maxShown {
-		fmt.Fprintf(w, "… and %d more; --csv has all\n", points-maxShown)
+		fmt.Fprintf(w, "… and %d more points; --csv prints all\n", points-maxShown)
 	}
-	_, err := fmt.Fprintln(w, "! is beyond what a run may take")
+	_, err := fmt.Fprintln(w, "! marks days beyond the time that a run may take")
 	return err
 }
 

@@ -69,7 +69,7 @@ func TestSweepAsText(t *testing.T) {
 	}{
 		{[]string{"bandwidthMbps=100,400"}, []string{"variant      days   learning %", "491.1 !", "147.6 !", "network"}},
 		{[]string{"bandwidthMbps=100,1000", "innerSteps=128,512"}, []string{"days, page: bandwidthMbps down, innerSteps across", "days, measured:", "491.1 !"}},
-		{[]string{"bandwidthMbps=1,2,3,4,5,6,7,8,9,10", "innerSteps=1,2,3,4,5,6,7,8,9,10", "numNodes=8"}, []string{"… and 240 more; --csv has all"}},
+		{[]string{"bandwidthMbps=1,2,3,4,5,6,7,8,9,10", "innerSteps=1,2,3,4,5,6,7,8,9,10", "numNodes=8"}, []string{"… and 240 more points; --csv prints all"}},
 	} {
 		var out bytes.Buffer
 		if err := threeColumns(t, c.axes...).WriteText(&out); err != nil {
@@ -90,7 +90,7 @@ func TestSweepSaysWhatIsWrong(t *testing.T) {
 	}{
 		{"mfu: is swept twice; keep one", []string{"mfu=0.1,0.2", "mfu=0.3"}},
 		{"mfu: is 3; it must be from 0.0001 to 1 (with numNodes=8, mfu=3)", []string{"numNodes=8", "mfu=0.1,3"}},
-		{"microBatches: makes more than 1000000 points", []string{numbered("innerSteps", 700), numbered("microBatches", 700)}},
+		{"microBatches: makes more than 1000000 points; give fewer values", []string{numbered("innerSteps", 700), numbered("microBatches", 700)}},
 	} {
 		s := threeColumns(t, c.axes...)
 		err := s.Check()

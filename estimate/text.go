@@ -70,7 +70,7 @@ func writeWarnings(w io.Writer, all []Warning) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nTo know before it is believed (in brackets: section of the document)")
+	fmt.Fprintln(w, "\nCaveats of this estimate (in brackets: section of the document)")
 	for _, x := range all {
 		writeItem(w, x.Text)
 	}
@@ -92,16 +92,16 @@ func WritePresets(w io.Writer, all []Preset) error {
 // WriteReliability writes the costs of failures.
 func WriteReliability(w io.Writer, in ReliabilityInputs, out ReliabilityOutputs) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(t, "goodput\t%s %%\tof the time counts, with mode %s\n", trim(100*out.Goodput), in.Mode)
+	fmt.Fprintf(t, "goodput\t%s %%\tof the time is useful, with mode %s\n", trim(100*out.Goodput), in.Mode)
 	fmt.Fprintf(t, "failures\t%s a day\tof %s GPUs; one every %s h, %s in the run\n", trim(out.FailuresPerDay), trim(out.GPUs), trim(out.MTBFHours), trim(out.ExpectedFailures))
 	if out.CheckpointInterval != nil {
-		fmt.Fprintf(t, "checkpoint\tevery %s h\tat best\n", trim(*out.CheckpointInterval))
+		fmt.Fprintf(t, "checkpoint\tevery %s h\tis the best interval\n", trim(*out.CheckpointInterval))
 	}
-	fmt.Fprintf(t, "a sync takes\t%s times\tas long, for slow nodes\n", trim(out.TailFactor))
+	fmt.Fprintf(t, "a sync takes\t%s times\tas long, because of slow nodes\n", trim(out.TailFactor))
 	fmt.Fprintf(t, "learning\t%s %%\n", trim(100*out.Efficiency))
-	fmt.Fprintf(t, "nodes paid\t%s\tfor each that counts\n", trim(out.Cost))
+	fmt.Fprintf(t, "nodes paid\t%s\tfor each useful node\n", trim(out.Cost))
 	if in.CheckpointMode == "gpu_memory" && !out.GPUMemoryFeasible {
-		fmt.Fprintf(t, "memory\ttoo small\tfor %s replicas of a checkpoint: it is written like a synchronous one\n", trim(in.Replicas))
+		fmt.Fprintf(t, "memory\ttoo small\tfor %s replicas of a checkpoint: checkpoints are written as in mode sync\n", trim(in.Replicas))
 	}
 	return t.Flush()
 }

@@ -47,11 +47,11 @@ func expertParallel(in *Inputs) bool { return in.IsMoE && in.ExpertParallelism !
 var rules = []rule{
 	{"over_limit", func(_ *Inputs, q *quantities, _ Variant) bool { return !(q.days < q.maxDay) },
 		func(_ *Inputs, q *quantities) string {
-			return fmt.Sprintf("%s days are longer than the %s after which, at these growth rates, a run that begins later ends sooner", trim(q.days), trim(q.maxDay))
+			return fmt.Sprintf("%s days are above the limit of %s days: at these growth rates, a run that begins later ends sooner", trim(q.days), trim(q.maxDay))
 		}},
 	{"too_few_nodes", func(_ *Inputs, q *quantities, _ Variant) bool { return q.mode == onePipeline },
 		func(in *Inputs, q *quantities) string {
-			text := fmt.Sprintf("the model needs %v nodes, and two such groups would have to fit: have %v nodes, use a lower precision or a smaller model", q.stages, math.Ceil(2*q.stages*in.NumNodes/q.effectiveNodes))
+			text := fmt.Sprintf("a group that holds the model needs %v nodes, and there must be two groups: use %v nodes, a lower precision or a smaller model", q.stages, math.Ceil(2*q.stages*in.NumNodes/q.effectiveNodes))
 			if in.IsMoE && in.ExpertParallelism == "none" {
 				text += ", or spread the experts (expertParallelism)"
 			}
@@ -59,7 +59,7 @@ var rules = []rule{
 		}},
 	{"no_pipeline", func(_ *Inputs, q *quantities, _ Variant) bool { return q.sharded() && q.wholeGroups < 1 },
 		func(_ *Inputs, q *quantities) string {
-			return fmt.Sprintf("%.4g nodes do not hold the model at all, which needs %v; the days are those of a pipeline that there is not", q.effectiveNodes, q.stages)
+			return fmt.Sprintf("%.4g nodes cannot hold the model, which needs %v nodes; the days assume a pipeline that does not exist", q.effectiveNodes, q.stages)
 		}},
 	{"pipeline_over_wan", func(in *Inputs, q *quantities, _ Variant) bool { return q.sharded() && !in.UseHierarchy },
 		func(in *Inputs, q *quantities) string {
@@ -76,7 +76,7 @@ var rules = []rule{
 		}},
 	{"memory_exact", func(_ *Inputs, q *quantities, _ Variant) bool { return q.memory == q.vram },
 		func(_ *Inputs, q *quantities) string {
-			return fmt.Sprintf("the model fills a node's %s to the last byte, and counts as fitting; activations take room too, and one parameter more makes pipelines of the nodes", gb(q.vram))
+			return fmt.Sprintf("the model fills a node's %s to the last byte, and counts as fitting; activations need memory too, and one more parameter would need pipelines", gb(q.vram))
 		}},
 	{"ep_saved_memory", func(_ *Inputs, q *quantities, _ Variant) bool { return q.epSaved },
 		func(in *Inputs, q *quantities) string {
@@ -110,7 +110,7 @@ var rules = []rule{
 	{"hidden_dimension", func(in *Inputs, q *quantities, _ Variant) bool {
 		return q.sharded() && (in.Parameters < 70e9 || in.Parameters > 405e9)
 	}, func(_ *Inputs, q *quantities) string {
-		return fmt.Sprintf("the hidden dimension is guessed as 0.03·√P = %.0f, which was held against models of 70·10⁹ to 405·10⁹ parameters only (3.3)", q.hidden)
+		return fmt.Sprintf("the hidden dimension is guessed as 0.03·√P = %.0f, which was compared with models of 70·10⁹ to 405·10⁹ parameters only (3.3)", q.hidden)
 	}},
 	{"pipeline_compute", func(_ *Inputs, q *quantities, v Variant) bool { return q.sharded() && v != Measured },
 		func(_ *Inputs, q *quantities) string {
@@ -119,7 +119,7 @@ var rules = []rule{
 	{"pipeline_forward_only", func(_ *Inputs, q *quantities, v Variant) bool { return q.sharded() && v == Document },
 		always("handoffs count activations on their way forward only; gradients go back as well, about as many bytes (10.6)")},
 	{"groups_equal", func(_ *Inputs, q *quantities, _ Variant) bool { return q.mode == pipelineGroups },
-		always("all pipelines are taken to be equally fast (10.1)")},
+		always("all pipelines are assumed to be equally fast (10.1)")},
 	{"fractional_groups", func(in *Inputs, q *quantities, v Variant) bool {
 		return q.mode == hierarchical && q.groups != math.Trunc(q.groups) || q.mode == onePipeline && q.pipelines != math.Trunc(q.pipelines)
 	}, func(_ *Inputs, q *quantities) string {
@@ -149,25 +149,25 @@ var rules = []rule{
 	{"streaming_memory", func(in *Inputs, q *quantities, _ Variant) bool {
 		return in.StreamingEnabled && !q.sharded() && 1.66*q.memory > q.vram
 	}, func(_ *Inputs, q *quantities) string {
-		return fmt.Sprintf("with what streaming keeps, 66 %% more, the model takes %s and no longer fits in %s, unless that is kept elsewhere (10.2)", gb(1.66*q.memory), gb(q.vram))
+		return fmt.Sprintf("streaming keeps 66 %% more in memory: the model takes %s and no longer fits in %s, unless the addition is kept elsewhere (10.2)", gb(1.66*q.memory), gb(q.vram))
 	}},
 	{"streaming_overheads", func(in *Inputs, q *quantities, v Variant) bool {
 		return in.StreamingEnabled && q.mode != onePipeline && v != Measured
 	},
-		always("streaming is taken to overlap everything; receiving blocks computing for 2 to 5 % of the time (3.1)")},
+		always("streaming is assumed to overlap everything; receiving blocks computing for 2 to 5 % of the time (3.1)")},
 	{"regional_compression", func(in *Inputs, q *quantities, _ Variant) bool { return q.mode == hierarchical && in.Compression > 1 },
 		always("regional syncs are compressed like global ones, though they need not be (10.3)")},
 	{"hierarchy_heuristic", func(in *Inputs, q *quantities, v Variant) bool {
 		return in.UseHierarchy && (v != Document || q.mode == hierarchical)
-	}, always("that regional syncs count by their square root is a guess without measurements (4.4)")},
+	}, always("the formula counts regional syncs by their square root, a guess without measurements (4.4)")},
 	{"threshold_penalty", func(in *Inputs, _ *quantities, _ Variant) bool { return in.StragglerStrategy == "threshold" },
-		always("that leaving the slowest tenth out costs a factor of 1.15 in tokens, and that nobody is then waited for, are guesses (4.5)")},
+		always("the formula guesses that leaving out the slowest tenth costs a factor of 1.15 in tokens, and that no node then waits (4.5)")},
 	{"nodes_equal", func(in *Inputs, _ *quantities, v Variant) bool { return in.NumNodes > 1 && v != Measured },
-		always("nodes are taken to be alike; slow ones delay syncs, by 5 % for each doubling, but never computing (5.1, 10.4)")},
+		always("nodes are assumed to be equal; slow nodes delay syncs, by 5 % for each doubling, but never computing (5.1, 10.4)")},
 	{"codes_not_measured", func(in *Inputs, q *quantities, v Variant) bool {
 		return v == Measured && q.mode != onePipeline && in.Compression != gradientBits/8 && in.Compression != gradientBits/4
 	}, func(in *Inputs, _ *quantities) string {
-		return fmt.Sprintf("a compression of %v makes codes of %.3g bits; the all-reduce that was measured has 8 or 4, compression %v or %v", in.Compression, gradientBits/in.Compression, gradientBits/8, gradientBits/4)
+		return fmt.Sprintf("a compression of %v makes codes of %.3g bits; the measured all-reduce has codes of 8 or 4 bits, a compression of %v or %v", in.Compression, gradientBits/in.Compression, gradientBits/8, gradientBits/4)
 	}},
 	{"beyond_measured", func(_ *Inputs, q *quantities, v Variant) bool { return v == Measured && q.waiting() > mostFitted },
 		func(_ *Inputs, q *quantities) string {
@@ -175,9 +175,9 @@ var rules = []rule{
 		}},
 	{"strategy_not_measured", func(in *Inputs, _ *quantities, v Variant) bool {
 		return v == Measured && in.StragglerStrategy != "none"
-	}, always("what the straggler strategy saves is as published, not measured")},
+	}, always("the gain of the straggler strategy is as published, not measured")},
 	{"precision_memory_only", func(in *Inputs, _ *quantities, _ Variant) bool { return in.Precision != "FP16" },
-		always("the precision changes memory alone: neither computing nor what is sent, which compression says (8.1)")},
+		always("the precision changes memory alone, not computing or the bytes sent; compression changes those bytes (8.1)")},
 }
 
 // warn returns the warnings of an estimate.

@@ -214,7 +214,7 @@ func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, w
 	if whole {
 		use = AutoCalibration
 	}
-	_, err := fmt.Fprintf(out, "this machine adds %.3g ms to a round: %.3g ms an inner step, twice %.3g ms a message, %.3g ms a reduction%s\n%s\nuse it: testbed simulate SCENARIO --policy straggler --network links --calibration %s\n",
+	_, err := fmt.Fprintf(out, "this machine adds %.3g ms to a round: %.3g ms an inner step, twice %.3g ms a message, %.3g ms a reduction%s\n%s\nuse the calibration: testbed simulate SCENARIO --policy straggler --network links --calibration %s\n",
 		c.AddedPerRound(), c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value, untold(c), heldOut(c), use)
 	return err
 }
@@ -232,7 +232,7 @@ func untold(c *calibrate.Calibration) string {
 func heldOut(c *calibrate.Calibration) string {
 	e := c.HeldOut
 	if e == nil {
-		return "error on held-out runs: unknown, there is only one run"
+		return "error on held-out runs: unknown, because there is only one run"
 	}
 	text := fmt.Sprintf("error on held-out runs: %.1f %% (median of %d", 100*e.Median, e.N)
 	if i := e.Interval; i != nil {
@@ -271,7 +271,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 	if auto {
 		dir, err := latestCalibration()
 		if err != nil {
-			return nil, nil, fmt.Errorf("looking for the latest calibration: %w; name its file", err)
+			return nil, nil, fmt.Errorf("looking for the latest calibration: %w; name a file with --calibration", err)
 		}
 		file = dir.Path(CalibrationFile)
 	}
@@ -287,7 +287,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 		return nil, nil, fmt.Errorf("the latest calibration, %s, was made with %s: run testbed calibrate on this machine, or name the file", file, strings.Join(differs, ", and "))
 	}
 	for _, line := range differs {
-		foreign = append(foreign, "calibrated with "+line+"; its costs may not hold, calibrate on this machine")
+		foreign = append(foreign, "the calibration was made with "+line+"; its costs may not hold here, so run testbed calibrate on this machine")
 	}
 	return c, foreign, nil
 }
@@ -297,7 +297,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 func OtherLinks(c *calibrate.Calibration, of *report.Comparison) []string {
 	for _, sum := range of.Real {
 		if c.Links != "" && sum.Links != c.Links {
-			return []string{fmt.Sprintf("the calibration was made on %s links, the runs had %s; calibrate with --links %s", c.Links, sum.Links, sum.Links)}
+			return []string{fmt.Sprintf("the calibration was made on %s links, but the runs used %s links; calibrate with --links %s", c.Links, sum.Links, sum.Links)}
 		}
 	}
 	return nil
@@ -359,7 +359,7 @@ func (play Real) retried(ctx context.Context, retries int, r Run) error {
 		if !ok || retries == 0 {
 			return nil
 		}
-		r.Title = "  again: " + invalid.Reason
+		r.Title = "  repeated: " + invalid.Reason
 		if err := os.RemoveAll(r.Dir); err != nil {
 			return fmt.Errorf("removing an invalid run: %w", err)
 		}

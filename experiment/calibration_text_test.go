@@ -22,7 +22,7 @@ func TestCalibrationEndsWithThreeLines(t *testing.T) {
 	const want = `calibration: dir/calibration.json
 this machine adds 7 ms to a round: 0.5 ms an inner step, twice 1.25 ms a message, 4 ms a reduction (1 cost not known, see -v)
 error on held-out runs: 2.1 % (median of 5, 1.0 to 5.0 %, 93.8 % interval)
-use it: testbed simulate SCENARIO --policy straggler --network links --calibration dir/calibration.json
+use the calibration: testbed simulate SCENARIO --policy straggler --network links --calibration dir/calibration.json
 `
 	if out.String() != want {
 		t.Errorf("it prints\n%s\nwant\n%s", out.String(), want)

@@ -39,7 +39,7 @@ type Comparison struct {
 // The error is a *scenarios.Error.
 func CheckPolicies(s *scenarios.Scenario, policies []string) error {
 	if len(policies) == 0 {
-		return &scenarios.Error{Field: "policy", Problem: "the list is empty; name at least one"}
+		return &scenarios.Error{Field: "policy", Problem: "the list is empty; name at least one policy"}
 	}
 	for i, name := range policies {
 		if _, err := s.Machine(name); err != nil {

@@ -133,10 +133,10 @@ func TestUsable(t *testing.T) {
 	spoiled(&busy, "timers late")
 	unfounded.Fidelity.Verdict = fidelity.Invalid
 	for reason, bad := range map[string]record.Summary{
-		"incomplete after 5 outer steps":             incomplete,
-		"workers ended a round with different bytes": diverged,
-		"fidelity invalid, timers late":              busy,
-		"fidelity invalid":                           unfounded,
+		"the run ended incomplete after 5 outer steps": incomplete,
+		"workers ended a round with different bytes":   diverged,
+		"fidelity invalid, timers late":                busy,
+		"fidelity invalid":                             unfounded,
 	} {
 		wantInvalid(t, experiment.Usable(good, bad, incomplete), "baseline", 3, reason)
 	}
@@ -315,8 +315,8 @@ func TestCalibrateRetries(t *testing.T) {
 	for _, r := range f.runs {
 		titles = append(titles, r.Title)
 	}
-	want := []string{"1 of 4: payload-20000", "  again: fidelity invalid, reason 0", "2 of 4: workers-2", "  again: fidelity invalid, reason 2",
-		"3 of 4: payload-20000-2", "4 of 4: workers-2-2", "  again: fidelity invalid, reason 5"}
+	want := []string{"1 of 4: payload-20000", "  repeated: fidelity invalid, reason 0", "2 of 4: workers-2", "  repeated: fidelity invalid, reason 2",
+		"3 of 4: payload-20000-2", "4 of 4: workers-2-2", "  repeated: fidelity invalid, reason 5"}
 	if !slices.Equal(titles, want) {
 		t.Errorf("played %q\nwant %q", titles, want)
 	}
@@ -613,7 +613,7 @@ func TestSimulators(t *testing.T) {
 func TestUnusableSaysTheCause(t *testing.T) {
 	sum := record.Summary{World: record.Real, Policy: "baseline", OuterSteps: 2}
 	sum.Fidelity.Verdict, sum.Fidelity.Reasons = fidelity.Invalid, []string{"w1 ran out of memory", "threads of a worker stood in line"}
-	if err := experiment.Usable(sum); err == nil || !strings.Contains(err.Error(), "incomplete after 2 outer steps: w1 ran out of memory") {
+	if err := experiment.Usable(sum); err == nil || !strings.Contains(err.Error(), "the run ended incomplete after 2 outer steps: w1 ran out of memory") {
 		t.Error(err)
 	}
 }

@@ -30,7 +30,7 @@ func CheckLinks(links ...string) error {
 		switch {
 		case name == LinksAuto && len(links) == 1:
 		case name == LinksAuto:
-			return wrong("auto stands for another one; name that, netem or user")
+			return wrong("auto stands for another backend; name that backend, netem or user")
 		case !slices.Contains(backends, name) && len(links) == 1:
 			return wrong("choose auto, netem, user or htb")
 		case !slices.Contains(backends, name):

@@ -23,7 +23,7 @@ func TestCheckLinks(t *testing.T) {
 		"user,pigeon": `--links user,pigeon: "pigeon" is not a link backend`,
 		"user,":       `"" is not a link backend`,
 		"user,user":   "user is in the list twice",
-		"auto,htb":    "auto stands for another one",
+		"auto,htb":    "auto stands for another backend",
 		"bridge,user": `"bridge" is not a link backend`,
 	} {
 		err := experiment.CheckLinks(strings.Split(list, ",")...)

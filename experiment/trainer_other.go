@@ -10,7 +10,7 @@ import (
 	"testbed/scenarios"
 )
 
-var errElsewhere = fmt.Errorf("training with a program of your own: %w here; do it on Linux", errors.ErrUnsupported)
+var errElsewhere = fmt.Errorf("training with a program of your own: %w here; use Linux", errors.ErrUnsupported)
 
 type trainers struct{}
 

@@ -69,7 +69,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("searched again: %v, front %+v, first %+v", err, again.Front, got.Front)
 	}
 	var out strings.Builder
-	if err := experiment.WriteTuned(&out, o.Run.Scenario, again); err != nil || !strings.Contains(out.String(), "as the scenario has them") {
+	if err := experiment.WriteTuned(&out, o.Run.Scenario, again); err != nil || !strings.Contains(out.String(), "with the parameters of the scenario") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -19,7 +19,7 @@ const fewPoints = 10
 // WriteTuned writes the result of a tuning in words: the front, the policies
 // without tuning, and the comparison of the chosen points.
 func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
-	fmt.Fprintf(out, "%s: %s points of %d policies simulated with %d seeds each; what nothing else beats, over %d other seeds:\n\n",
+	fmt.Fprintf(out, "%s: %s points of %d policies simulated with %d seeds each; the Pareto front, over %d other seeds:\n\n",
 		t.Scenario, words.Thousands(int64(t.Points)), len(t.Policies), len(t.Seeds), len(t.HeldOut))
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	priced, price := "work lost", func(p tune.Point) string { return fmt.Sprintf("%.1f %%", 100*p.Lost) }
@@ -55,9 +55,9 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 		row(p, note)
 	}
 	if more := len(t.Front) - len(shown); more > 0 {
-		fmt.Fprintf(w, "and %d between them, see %s\t\t\t\t\n", more, TuningFile)
+		fmt.Fprintf(w, "and %d points between these, see %s\t\t\t\t\n", more, TuningFile)
 	}
-	fmt.Fprintln(w, "\nas the scenario has them\t\t\t\t")
+	fmt.Fprintln(w, "\nwith the parameters of the scenario\t\t\t\t")
 	for _, p := range t.Defaults {
 		row(p, "")
 	}

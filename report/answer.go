@@ -59,7 +59,7 @@ func (c *Comparison) speedAnswer(s *scenarios.Scenario, world string) string {
 	}
 	where := map[string]string{record.Real: ", measured", record.SimLinks: ", simulated on the planned links", record.Sim: ", simulated"}[world]
 	if best == nil {
-		return fmt.Sprintf("No speed-up is known%s: no seed was complete under %s and another policy.", where, reference)
+		return fmt.Sprintf("No speed-up is known (%s): no seed has complete runs under both %s and another policy.", strings.TrimPrefix(where, ", "), reference)
 	}
 	e := best.Speedup
 	ratio := words.Times(e.Median)
@@ -75,7 +75,7 @@ func (c *Comparison) speedAnswer(s *scenarios.Scenario, world string) string {
 	case e.NoDifference():
 		text = fmt.Sprintf("no difference shown in wall-clock: %s", text)
 	case len(c.Policies) > 2 && e.Median <= 1:
-		text = fmt.Sprintf("none of the other %d policies was faster than %s. The next, %s", len(c.Policies)-1, words.Policy(reference), text)
+		text = fmt.Sprintf("none of the other %d policies was faster than %s. The best of them: %s", len(c.Policies)-1, words.Policy(reference), text)
 	case len(c.Policies) > 2:
 		text = fmt.Sprintf("of %d policies %s was the fastest: it %s", len(c.Policies), words.Policy(best.Policy), strings.TrimPrefix(text, words.Policy(best.Policy)+" "))
 	}
@@ -128,7 +128,7 @@ func (c *Comparison) trustAnswer(world string) string {
 	for _, sum := range c.measured() {
 		switch {
 		case !sum.Complete:
-			tell(fidelity.Invalid, sum, fmt.Sprintf("incomplete after %d outer steps", sum.OuterSteps))
+			tell(fidelity.Invalid, sum, fmt.Sprintf("the run ended incomplete after %d outer steps", sum.OuterSteps))
 		case sum.BitIdentical != nil && !*sum.BitIdentical:
 			tell(fidelity.Invalid, sum, "workers ended a round with different bytes")
 		case sum.Fidelity.Verdict != fidelity.Valid && sum.Fidelity.Verdict != "":
@@ -139,12 +139,12 @@ func (c *Comparison) trustAnswer(world string) string {
 			tell(sum.Fidelity.Verdict, sum, reason)
 		}
 	}
-	text := "It can be trusted: the network was as planned, and workers ended every round with the same bytes."
+	text := "The result can be trusted: the network was as planned, and workers ended every round with the same bytes."
 	switch {
 	case why != "" && worst == fidelity.Invalid:
-		text = "It cannot be trusted: " + why + "."
+		text = "The result cannot be trusted: " + why + "."
 	case why != "":
-		text = "Take it with care: " + why + "."
+		text = "Take the result with care: " + why + "."
 	}
 	return text + chance(seeds, c.in(world))
 }
@@ -155,5 +155,5 @@ func chance(seeds int, compared []Against) string {
 	if len(compared) == 0 || seeds >= stats.LeastRepeats {
 		return ""
 	}
-	return fmt.Sprintf(" %s says nothing about chance: --repeat %d.", words.Capital(words.Count(seeds, "seed")), 5)
+	return fmt.Sprintf(" %s says nothing about chance: use --repeat %d.", words.Capital(words.Count(seeds, "seed")), 5)
 }

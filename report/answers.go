@@ -133,18 +133,18 @@ func (p *page) whoWasSlow() document.Answer {
 		for _, w := range s.Workers {
 			if share := float64(w.MeanStep) / float64(max(middle, 1)); share >= slowShare {
 				names = append(names, w.Node)
-				a.Text = append(a.Text, fmt.Sprintf("%s: an inner step took it %s on average under %s; the median of all workers is %s.", w.Node, words.Micros(w.MeanStep), s.Policy, words.Micros(middle)))
+				a.Text = append(a.Text, fmt.Sprintf("%s: its inner steps took %s on average under %s; the median of all workers is %s.", w.Node, words.Micros(w.MeanStep), s.Policy, words.Micros(middle)))
 			}
 		}
 		if len(names) == 0 {
-			a.Text = append(a.Text, fmt.Sprintf("An inner step took the slowest worker %s on average under %s, the median one %s.", words.Micros(slices.Max(means)), s.Policy, words.Micros(middle)))
+			a.Text = append(a.Text, fmt.Sprintf("Inner steps of the slowest worker took %s on average under %s, and those of the median worker took %s.", words.Micros(slices.Max(means)), s.Policy, words.Micros(middle)))
 		}
 	}
 	var acts []string
 	var slowed []string // for a while rather than on average over the run
 	for _, m := range s.Timeline.Marks {
 		if m.Injected() {
-			acts = append(acts, fmt.Sprintf("Scenario, %s after the start: %s.", words.Micros(m.T), m.Text))
+			acts = append(acts, fmt.Sprintf("In the scenario, %s after the start: %s.", words.Micros(m.T), m.Text))
 		}
 		if m.Type == record.Slow && !slices.Contains(slowed, m.Node) {
 			slowed = append(slowed, m.Node)
@@ -170,7 +170,7 @@ func few(lines []string) []string {
 }
 
 func (p *page) whatWasDone() document.Answer {
-	a := document.Answer{Question: "What did it do, and why?", Short: "nothing out of the ordinary"}
+	a := document.Answer{Question: "What did the policy do, and why?", Short: "nothing out of the ordinary"}
 	acted, many := 0, len(p.Sides) > 2
 	for _, s := range p.Sides {
 		text := s.Policy + ": " + crowd(s.Run.Summary) + "."
@@ -190,7 +190,7 @@ func (p *page) whatWasDone() document.Answer {
 				a.Short = fmt.Sprintf("%s removed %s", s.Policy, words.List(who))
 			}
 			if first := append(slices.Clone(s.Run.Sidelined), s.Run.Evicted...)[0]; !many { // otherwise the tables have the reasons
-				text += fmt.Sprintf(" Why, in round %d: %s.", first.Round, words.Because(first.Why))
+				text += fmt.Sprintf(" The reason in round %d: %s.", first.Round, words.Because(first.Why))
 			}
 		} else if !s.LeavesOut() {
 			text += " It waits for every member."
@@ -207,7 +207,7 @@ func (p *page) whatWasDone() document.Answer {
 }
 
 func (p *page) whatWasGained() document.Answer {
-	a := document.Answer{Question: "What did it gain?"}
+	a := document.Answer{Question: "What did the policy gain?"}
 	switch e := p.speedup(); {
 	case len(p.Sides) > 2:
 		p.gainsOfMany(&a)
@@ -219,11 +219,11 @@ func (p *page) whatWasGained() document.Answer {
 			a.Text = append(a.Text, fmt.Sprintf("%s: %s.", s.Policy, wallText(p.Record.Scenario, &s)))
 		}
 		if len(p.Sides) == 1 {
-			a.Text = append(a.Text, "testbed compare plays the scenario under both, and lays them side by side.")
+			a.Text = append(a.Text, "testbed compare plays the scenario under several policies, and shows them side by side.")
 		}
 		if len(p.Sides) == 2 {
 			a.Short = "not known"
-			a.Text = append(a.Text, "A run that stayed incomplete has no speed-up, and neither has one without a partner of the same seed.")
+			a.Text = append(a.Text, "A run has no speed-up if it stayed incomplete, or if the other policy has no complete run with its seed.")
 		}
 	}
 	return a
@@ -300,15 +300,15 @@ func (p *page) gainsOfMany(a *document.Answer) {
 }
 
 func (p *page) trust() document.Answer {
-	a := document.Answer{Question: "Can it be trusted?"}
+	a := document.Answer{Question: "Can the result be trusted?"}
 	if len(p.Sides) == 0 || p.Sides[0].World == record.Sim {
 		a.Short = "simulated only"
 		return a
 	}
 	levels := []fidelity.Level{fidelity.Valid, fidelity.Suspect, fidelity.Invalid}
 	meaning := []string{
-		"yes: the emulation was what it claimed to be",
-		"with care: the figures may be off by what the reasons say",
+		"yes: the emulation matched its plan",
+		"with care: the figures may be off, for the reasons below",
 		"no: the figures say more about the machine than about the plan",
 	}
 	worst := 0

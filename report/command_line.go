@@ -104,5 +104,5 @@ func (p *page) PolicyParameters() string {
 	if len(all) == 0 {
 		return "none"
 	}
-	return strings.Join(all, "; ") + fmt.Sprintf(" (real runs: deadlines that follow from arrivals at least %s of real time after the first)", s.Real.MinSlack)
+	return strings.Join(all, "; ") + fmt.Sprintf(" (in real runs, deadlines that follow from arrivals are at least %s of real time after the first arrival)", s.Real.MinSlack)
 }

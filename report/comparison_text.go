@@ -232,11 +232,11 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 		lines = append(lines, unchanged(all)...)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
-		lines = append(lines, "work lost: contributions that no outer step has, of all that the workers could have made; * on the Pareto front: no other policy is as fast and loses as little")
+		lines = append(lines, "work lost: the share of all possible contributions that no outer step has; * on the Pareto front: no other policy is as fast and loses as little")
 	}
 	lines = append(lines, rankText(c.RankCorrelation)...)
 	if n := c.Statistics.LeftOut; n > 0 {
-		lines = append(lines, fmt.Sprintf("seeds with an incomplete run, which does not count: %d", n))
+		lines = append(lines, fmt.Sprintf("seeds that do not count, because a run stayed incomplete: %d", n))
 	}
 	if len(lines) > 0 {
 		fmt.Fprintln(out, "\n"+strings.Join(lines, "\n"))
@@ -254,7 +254,7 @@ func unchanged(all []score) (lines []string) {
 			}
 		}
 		if len(names) > 0 {
-			lines = append(lines, fmt.Sprintf("%s: %s under %s, where all runs took the same; there is no interval", worldText(world), stats.Unchanged, strings.Join(names, ", ")))
+			lines = append(lines, fmt.Sprintf("%s: %s under %s, where all runs took the same time, so there is no interval", worldText(world), stats.Unchanged, strings.Join(names, ", ")))
 		}
 	}
 	return lines

@@ -218,13 +218,13 @@ func noticed(cause policy.Rule) string {
 	case policy.RuleHeartbeat:
 		return "heartbeat: it was silent for too long"
 	case policy.RuleConnection:
-		return "connection: its end of the control connection was gone"
+		return "connection: its control connection ended"
 	case policy.RuleGaveUp:
-		return "gave_up: it said that it gives up"
+		return "gave_up: it told the coordinator that it gives up"
 	case policy.RuleProgress:
 		return "progress: a reduction stalled at it"
 	case policy.RuleReduceFailed:
-		return "reduce_failed: it had a part in several failed reductions of a round"
+		return "reduce_failed: it took part in several failed reductions of a round"
 	}
 	return string(cause)
 }

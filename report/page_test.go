@@ -107,12 +107,12 @@ func TestPageAnswers(t *testing.T) {
 	plain := strings.ReplaceAll(html(t, read(t, recorded)), "\u00a0", " ")
 	for _, text := range []string{
 		"The straggler policy was 3.94× as fast as the baseline: 7.2 s (23,864 µs) instead of 28.2 s (94,025 µs) for 5 rounds.",
-		"<strong>w3</strong>", "w3: an inner step took it 9,100 µs on average under baseline; the median of all workers is 1,001 µs.",
+		"<strong>w3</strong>", "w3: its inner steps took 9,100 µs on average under baseline; the median of all workers is 1,001 µs.",
 		"w3’s inner steps take 10 times as long", "<strong>straggler left w3 out</strong>",
 		"w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)", "The simulator had predicted 4.59×.",
-		"yes: the emulation was what it claimed to be", "precision 1.00, recall 1.00",
+		"yes: the emulation matched its plan", "precision 1.00, recall 1.00",
 		"wall-clock under straggler is off by -16.0 %", "<code>testbed compare ", " --links user</code>",
-		"w3 8,998", "300 µs after the first (median 9 µs", "all 4 had arrived; there was no deadline",
+		"w3 8,998", "300 µs after the first arrival (median 9 µs", "all 4 had arrived; there was no deadline",
 		"w2 → w0", "Linux 6.12.48"} {
 		text = strings.ReplaceAll(strings.ReplaceAll(text, "'", "&#39;"), "Linux", "linux")
 		if !strings.Contains(plain, text) {
@@ -241,7 +241,7 @@ func TestARunOfAnOldVersion(t *testing.T) {
 	page := strings.ReplaceAll(html(t, rec), "\u00a0", " ")
 	for _, text := range []string{
 		"w2 evicted in round 1 (heartbeat); w3 evicted in round 5 (straggler)", "w4 joins", "w2 crashes",
-		"everything had died; the run goes on from outer step 1", "3 of 4 had arrived (3 needed) at the deadline", "5,172 µs",
+		"all processes had died; the run continues from outer step 1", "3 of 4 had arrived (3 needed) at the deadline", "5,172 µs",
 	} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page does not say %q", text)
@@ -463,7 +463,7 @@ func TestPageSaysWhatWasNotSimulated(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, strings.Replace(string(text), "{", `{"not_simulated":["Link of w1 at 2000"],`, 1), file)
-	if page := html(t, read(t, dir)); !strings.Contains(page, "The simulator has no links and leaves out: Link of w1 at 2000.") {
+	if page := html(t, read(t, dir)); !strings.Contains(page, "Churn&#39;s network has no links, so the simulator leaves out: Link of w1 at 2000.") {
 		t.Error("the page does not say that the simulator left an inject out")
 	}
 }
@@ -473,7 +473,7 @@ func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
 	change(t, `"complete": true`, `"complete": false`, dir, "real-baseline", "summary.json")
 	change(t, `"complete":true`, `"complete":false`, dir, "real-baseline", "events.jsonl")
 	page := html(t, read(t, dir))
-	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run that stayed incomplete has no speed-up, and neither has one without"} {
+	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: 5 of 5 rounds.", "A run has no speed-up if it stayed incomplete, or if"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
@@ -532,7 +532,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			return []string{dir}
-		}, "x: it has no summary.json, and no runs of a comparison; name a directory that run or compare has made"},
+		}, "x: there is no summary.json and no run of a comparison; name a directory that run or compare wrote"},
 		{"no events", func() []string {
 			dir := run()
 			if err := os.Remove(filepath.Join(dir, "events.jsonl")); err != nil {
@@ -572,7 +572,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			change(t, `"time_scale": 300`, `"time_scale": 30`, dir, "summary.json")
 			change(t, `"time_scale":300`, `"time_scale":30`, dir, "events.jsonl")
 			return []string{recordedAt, dir}
-		}, "x was run with a time scale of 30, and others with 300; make a report for each time scale"},
+		}, "x was run with a time scale of 30, and other runs with 300; make a report for each time scale"},
 	} {
 		_, err := runs.Read(c.dirs()...)
 		if err == nil || err.Error() != c.want {

@@ -182,7 +182,7 @@ func (d *Decision) text() string {
 	at := " at " + words.Micros(policy.Time(d.T))
 	switch record.Type(d.What) {
 	case record.RoundClose:
-		text := "closed" + at + " with " + words.Workers(d.Participants)
+		text := "the round closed" + at + " with " + words.Workers(d.Participants)
 		if len(d.Late) > 0 {
 			text += " without " + words.Workers(d.Late)
 		}
@@ -194,13 +194,13 @@ func (d *Decision) text() string {
 		case r.Deadline == nil:
 			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
 		default:
-			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed; deadline %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
+			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed; the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
 				words.Micros(r.Deadline.Offset+r.Deadline.Credit))
 		}
 	case record.Rejoin:
-		return d.Node + " back in time" + at
+		return d.Node + " arrived in time again" + at
 	case record.Evict:
-		return fmt.Sprintf("%s evicted%s (%s): %s", d.Node, at, d.Reason.Rule, words.Because(d.Reason))
+		return fmt.Sprintf("%s was evicted%s (%s): %s", d.Node, at, d.Reason.Rule, words.Because(d.Reason))
 	}
-	return d.Node + " sidelined" + at + ": " + words.Because(d.Reason)
+	return d.Node + " was sidelined" + at + ": " + words.Because(d.Reason)
 }

@@ -46,15 +46,15 @@ func quality(w record.Work) string {
 	var parts []string
 	if w.Precision != nil {
 		accused := w.LeftOut - w.Excused
-		parts = append(parts, fmt.Sprintf("of %d times that a worker was left out as late, %d met one that the scenario had made slow (precision %.2f)", accused, accused-w.FalseSidelined, *w.Precision))
+		parts = append(parts, fmt.Sprintf("a worker was left out as late %d times, %d of them a worker that the scenario had made slow (precision %.2f)", accused, accused-w.FalseSidelined, *w.Precision))
 	} else {
-		parts = append(parts, "nobody was left out as late without another cause")
+		parts = append(parts, "no worker was left out as late without another cause")
 	}
 	if w.Excused > 0 {
-		parts = append(parts, fmt.Sprintf("%d times it met a worker that was not slow, but cut off, crashed, on a changed link or joining", w.Excused))
+		parts = append(parts, fmt.Sprintf("%d further times a worker was left out that was cut off, crashed, on a changed link or joining, but not slow", w.Excused))
 	}
 	if w.Recall != nil {
-		parts = append(parts, fmt.Sprintf("slow workers were left out %d of the %d times that they could have been (recall %.2f)", w.Slow-w.Missed, w.Slow, *w.Recall))
+		parts = append(parts, fmt.Sprintf("slow workers were left out in %d of the %d cases in which they could have been (recall %.2f)", w.Slow-w.Missed, w.Slow, *w.Recall))
 	}
 	return "Sidelining: " + strings.Join(parts, "; ") + "."
 }
@@ -69,5 +69,5 @@ func brief(w record.Work) string {
 	case w.Recall != nil:
 		return fmt.Sprintf("Sidelining: nobody was left out as late; recall %.2f.", *w.Recall)
 	}
-	return "Sidelining: nobody was slow at a deadline, nor left out without another cause."
+	return "Sidelining: no worker was slow at a deadline, or left out without another cause."
 }

@@ -185,17 +185,17 @@ func predictionError(sim, real record.Summary) (e float64, ok bool) {
 func (s Statistics) write(out io.Writer, policies []string) {
 	e := s.Speedup["real"]
 	if s.LeftOut > 0 {
-		fmt.Fprintf(out, "left out of the statistics: %d with an incomplete run\n", s.LeftOut)
+		fmt.Fprintf(out, "seeds left out of the statistics, because a run stayed incomplete: %d\n", s.LeftOut)
 	}
 	if e.Interval == nil {
 		if e.N <= 1 {
 			return // no repeats were requested
 		}
-		mend := " (--repeat)"
+		mend := " (use --repeat)"
 		if e.Same {
 			mend = ""
 		}
-		fmt.Fprintf(out, "no interval of the speed-up: %s%s\n", e.Why, mend)
+		fmt.Fprintf(out, "the speed-up has no interval: %s%s\n", e.Why, mend)
 		return
 	}
 	fmt.Fprintf(out, "measured: %s; speed-up %.3f× (%.3f× to %.3f×, %.3g %% interval of the median of %d pairs)\n",

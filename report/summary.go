@@ -101,7 +101,7 @@ func calibrated(c *record.Calibration) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("the machine adds the costs in %s, made %s", c.File, c.Made)
+	return fmt.Sprintf("the simulator adds the machine's costs from %s, made %s", c.File, c.Made)
 }
 
 // workLines describes what became of inner steps, and the quality of
@@ -124,7 +124,7 @@ func workLines(w *record.Work) (lines []string) {
 		for i, c := range w.Classes {
 			parts[i] = fmt.Sprintf("%s %.0f %%", c.Name, 100*c.Share)
 		}
-		lines = append(lines, "rounds that have a worker's contribution, by class: "+strings.Join(parts, ", "))
+		lines = append(lines, "share of rounds with a worker's contribution, by class of worker: "+strings.Join(parts, ", "))
 	}
 	return lines
 }
@@ -144,9 +144,9 @@ func regional(rounds []record.Round) string {
 	if len(apart) == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("%d of %d rounds were reduced by each %s alone, in %s (median)", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
+	line := fmt.Sprintf("%d of %d rounds were reduced in each %s alone, and took %s (median)", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
 	if len(together) > 0 {
-		line += fmt.Sprintf("; those of all regions in %s", words.Micros(policy.Median(together)))
+		line += fmt.Sprintf("; rounds of all together took %s", words.Micros(policy.Median(together)))
 	}
 	return line
 }
@@ -161,12 +161,12 @@ func uploaded(all []record.Upload) string {
 	for k, u := range all {
 		took[k] = u.End - u.Start
 	}
-	return fmt.Sprintf("uploads of outer states to the store: %d, each in %s (median)", len(all), words.Micros(policy.Median(took)))
+	return fmt.Sprintf("uploads of outer states to the store: %d, each took %s (median)", len(all), words.Micros(policy.Median(took)))
 }
 
 // leftOut names the injects that the simulator has not played.
 func leftOut(sum record.Summary) string {
-	return "the simulator has no links and leaves out: " + strings.Join(sum.NotSimulated, ", ")
+	return "churn's network has no links, so the simulator leaves out: " + strings.Join(sum.NotSimulated, ", ")
 }
 
 func reasons(f fidelity.Verdict) string {
@@ -182,7 +182,7 @@ func unplayed(sum record.Summary) (lines []string) {
 		lines = append(lines, "never joined: "+words.Workers(sum.NeverJoined))
 	}
 	if len(sum.ContributedNothing) > 0 {
-		lines = append(lines, "contributed nothing but zeros: "+words.Workers(sum.ContributedNothing)+"; their trainers have handed over no change of the parameters")
+		lines = append(lines, "contributed nothing but zeros, because their trainers handed over unchanged parameters: "+words.Workers(sum.ContributedNothing))
 	}
 	if len(sum.NeverHappened) > 0 {
 		lines = append(lines, "never happened: "+first(sum.NeverHappened))
@@ -204,18 +204,18 @@ func first(all []string) string {
 func decisions(sum record.Summary) []string {
 	var lines []string
 	for _, m := range sum.Sidelined {
-		lines = append(lines, fmt.Sprintf("round %d: %s sidelined: %s", m.Round, m.ID.Node(), words.Because(m.Why)))
+		lines = append(lines, fmt.Sprintf("round %d: %s was sidelined: %s", m.Round, m.ID.Node(), words.Because(m.Why)))
 	}
 	for _, m := range sum.Rejoined {
-		lines = append(lines, fmt.Sprintf("round %d: %s back in time", m.Round, m.ID.Node()))
+		lines = append(lines, fmt.Sprintf("round %d: %s arrived in time again", m.Round, m.ID.Node()))
 	}
 	for _, m := range sum.Evicted {
-		lines = append(lines, fmt.Sprintf("round %d: %s evicted (%s): %s", m.Round, m.ID.Node(), m.Reason, words.Because(m.Why)))
+		lines = append(lines, fmt.Sprintf("round %d: %s was evicted (%s): %s", m.Round, m.ID.Node(), m.Reason, words.Because(m.Why)))
 	}
 	for _, r := range sum.Returned {
-		line := fmt.Sprintf("round %d: %s a member again, %s after its eviction", r.Round, r.ID.Node(), words.Micros(r.Out))
+		line := fmt.Sprintf("round %d: %s became a member again, %s after its eviction", r.Round, r.ID.Node(), words.Micros(r.Out))
 		if r.Incarnation > 0 {
-			line += fmt.Sprintf(", as its process %d", r.Incarnation)
+			line += fmt.Sprintf(", as incarnation %d", r.Incarnation)
 		}
 		lines = append(lines, line)
 	}
@@ -224,12 +224,12 @@ func decisions(sum record.Summary) []string {
 	}
 	lines = append(unplayed(sum), lines...)
 	for _, o := range sum.Outages {
-		line := "no coordinator from " + words.Micros(o.At) + " on"
+		line := "there was no coordinator from " + words.Micros(o.At) + " on"
 		if o.Length != nil {
 			line += " for " + words.Micros(*o.Length)
 		}
 		if o.Cause != "" {
-			line += ": it died unexpectedly (" + o.Cause + ")"
+			line += ": the coordinator died unexpectedly (" + o.Cause + ")"
 		}
 		lines = append(lines, line)
 	}

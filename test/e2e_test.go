@@ -250,7 +250,7 @@ func (c headline) wrong(m testenv.Machine) error {
 	for _, name := range []string{"baseline", "straggler"} {
 		sim, real := c.Sim[name], c.Real[name]
 		if !real.Complete {
-			return fmt.Errorf("%s: incomplete after %d outer steps, with the reasons %q", name, real.OuterSteps, real.Fidelity.Reasons)
+			return fmt.Errorf("%s: the run ended incomplete after %d outer steps, with the reasons %q", name, real.OuterSteps, real.Fidelity.Reasons)
 		}
 		if m != (testenv.Machine{}) && real.Fidelity.Verdict != "valid" {
 			if evicted := slices.ContainsFunc(real.Evicted, slow); evicted != (name == "straggler") {
@@ -680,7 +680,7 @@ func TestMeasuredRunWithATrace(t *testing.T) {
 		}
 		return nil
 	}, file, "--policy", "baseline")
-	if r := testbed(t, "simulate", filepath.Join(sum.Dir, "scenario.yaml"), "--policy", "baseline"); r.code != 0 || !strings.Contains(r.stdout, "the simulator has no links and leaves out: LinkTrace w1 up, Flap w0–coordinator") {
+	if r := testbed(t, "simulate", filepath.Join(sum.Dir, "scenario.yaml"), "--policy", "baseline"); r.code != 0 || !strings.Contains(r.stdout, "churn's network has no links, so the simulator leaves out: LinkTrace w1 up, Flap w0–coordinator") {
 		t.Errorf("the record's scenario: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -951,7 +951,7 @@ func TestWorkerDiesDuringStartUp(t *testing.T) {
 func TestIncompleteSimulation(t *testing.T) {
 	r := testbed(t, "simulate", "torchft_t06", "--policy", "baseline", "--json")
 	var sum record.Summary
-	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != exitInvalid || sum.Complete || !strings.Contains(r.stderr, "incomplete after 10 outer steps") {
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != exitInvalid || sum.Complete || !strings.Contains(r.stderr, "the run ended incomplete after 10 outer steps") {
 		t.Errorf("%v, exit code %d, complete %v: %s", err, r.code, sum.Complete, r.stderr)
 	}
 }
@@ -977,7 +977,7 @@ func TestUsage(t *testing.T) {
 		{"simulate persistent_straggler --policy nice", exitUsage, "is not a policy"},
 		{"simulate no_such --policy baseline", exitUsage, "no such scenario"},
 		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
-		{"simulate --policy baseline --replay /nowhere", exitUsage, "it has no scenario.yaml"},
+		{"simulate --policy baseline --replay /nowhere", exitUsage, "there is no scenario.yaml"},
 		{"simulate --policy baseline --replay /nowhere --set inner_steps=3", exitUsage, "the record fixes all others"},
 		{"simulate late_join --policy baseline --replay /nowhere", exitUsage, "remove the scenario argument"},
 		{"simulate late_join --policy baseline --set inner_steps", exitUsage, "has no value"},
@@ -1009,7 +1009,7 @@ func TestUsage(t *testing.T) {
 		{"compare persistent_straggler --repeat 0", exitUsage, "--repeat"},
 		{"compare persistent_straggler --links user,user", exitUsage, "user is in the list twice"},
 		{"compare persistent_straggler --links user,pigeon", exitUsage, "choose netem, user or htb"},
-		{"compare persistent_straggler --links auto,htb", exitUsage, "auto stands for another one"},
+		{"compare persistent_straggler --links auto,htb", exitUsage, "auto stands for another backend"},
 		{"run persistent_straggler --policy baseline --links user,htb", exitUsage, "auto, netem, user or htb"},
 		{"compare persistent_straggler --world moon", exitUsage, "sim, real or both"},
 		{"compare persistent_straggler --world sim --links user", exitUsage, "apply to real runs only"},

@@ -113,7 +113,7 @@ func TestLaunchRefuses(t *testing.T) {
 		{"launch homogeneous --per-node coordinator=true -- true", "no such worker"},
 		{"launch homogeneous --per-node w1 -- true", "--per-node w1: write NODE=CMD"},
 		{"launch homogeneous --per-node w1= -- true", "there is no command after ="},
-		{"launch homogeneous --per-node w1=true --per-node w1=true -- true", "w1 has a command already"},
+		{"launch homogeneous --per-node w1=true --per-node w1=true -- true", "w1 already has a command"},
 		{"launch homogeneous --per-node w1='true -- true", "a quotation mark is not closed"},
 		{"launch homogeneous --central  -- true", "--central is empty"},
 		{"launch homogeneous --grace -1s -- true", "--grace -1s: must not be below 0"},

@@ -54,14 +54,15 @@ func benchKernelCommand() *cobra.Command {
 	var data string
 	cmd := &cobra.Command{
 		Use: "kernel", Short: "Compare the int8 kernels with memory and other formats", Args: noArguments,
-		Long: `Measures the kernels on one core, in a cache and in memory, on the route auto
-that all other commands use. Beside it stand copying memory (memcpy), plain Go (× go) and
-the fastest route of this processor: below 1, × fastest means that auto takes a
-slower one. It takes about 15 seconds. Rows take turns, so that a disturbance of
-the machine reaches all of them alike.
+		Long: `Measures the kernels on one core, in a cache and in memory, on the route auto,
+which all other commands use. The columns compare its speed with copying memory
+(× memcpy), with plain Go (× go) and with the fastest route of this processor
+(× fastest). Where × fastest is below 1, auto uses a slower route. The
+measurement takes about 15 seconds. Rows take turns, so that a disturbance of the
+machine reaches all of them alike.
 
 --all also measures two cores at once and other projects' formats, in more
-rounds, and prints every route. It takes some minutes. With --route, --cores or
+rounds, and prints every route. This takes some minutes. With --route, --cores or
 --against every row is printed, too. Other projects' formats are reimplemented
 in plain Go: their errors and sizes are exact, and their speeds compare with the
 route go.
@@ -70,20 +71,21 @@ GB/s count the bytes of the float32 values that are encoded, decoded or added
 to; for memcpy the bytes copied, for read the bytes read. Quantising can be
 faster than memcpy, because it writes a quarter as much.
 
-Last comes, for each format, the error of encoding and decoding once
+The last table gives, for each format, the error of encoding and decoding once
 (relative L2 norm) and the bias (mean error ÷ root mean square of the values).
-Its vectors have 1 Mi values: normal; heavy-tailed; 1 % non-zero; layers of very
-different scale (mean over the layers); and the file of --data, if given.`,
+The vectors of this table have 1 Mi values: normal; heavy-tailed; 1 % non-zero;
+layers of very different scale (mean over the layers); and the file of --data, if
+given.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "also measure two cores at once and the formats of --against, and print every route")
 	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
-	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "of the float32 values; each core has its own")
-	f.StringSliceVar(&o.Routes, "route", nil, "ways to compute: go, neon, avx2, avx512, the latter two with -stream, or auto, which all other commands use (default: all of this processor)")
-	f.IntSliceVar(&o.Cores, "cores", []int{1}, "how many cores at once (with --all 1 and 2)")
-	f.IntVar(&o.Rounds, "rounds", 9, "how often each is measured; if not given, and without --all, at least 3 times and as often as there is time")
-	f.StringSliceVar(&o.Against, "against", nil, fmt.Sprintf("formats to measure besides int8 and int4, of %v (with --all all of them)", bench.AgainstNames()))
-	f.StringVar(&data, "data", string(bench.Gaussian), fmt.Sprintf("the values, of %v, or a file: .npy (float32 or float64) or .raw (float32)", bench.DataNames))
+	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "sizes of the vectors of float32 values; each core has its own vector")
+	f.StringSliceVar(&o.Routes, "route", nil, "routes to measure: go, neon, avx2, avx2-stream, avx512, avx512-stream, or auto, which all other commands use (default: all of this processor)")
+	f.IntSliceVar(&o.Cores, "cores", []int{1}, "how many cores to use at once (default with --all: 1 and 2)")
+	f.IntVar(&o.Rounds, "rounds", 9, "how many times to measure each row; without --rounds and --all, at least 3 times, and more often if time is left")
+	f.StringSliceVar(&o.Against, "against", nil, fmt.Sprintf("other projects' formats to measure besides int8 and int4, of %v (default with --all: all)", bench.AgainstNames()))
+	f.StringVar(&data, "data", string(bench.Gaussian), fmt.Sprintf("the values: one of %v, or a file, .npy (float32 or float64) or .raw (float32)", bench.DataNames))
 	format.declare(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error

@@ -13,22 +13,22 @@ func benchLighthouseCommand() *cobra.Command {
 	var o load.Options
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "lighthouse", Short: "The load of a job's managers on a lighthouse", Args: noArguments,
-		Long: `Lets the managers of many groups ask a lighthouse for quorums, all at once, and
-then send it heartbeats. By default the lighthouse is Testbed's own, in a process
-of its own. --against measures another one, which must have no replicas yet and a
---min_replicas equal to the number of groups. docs/torchft.md explains the figures.`,
+		Use: "lighthouse", Short: "Measure a lighthouse under the load of a job's managers", Args: noArguments,
+		Long: `Plays the managers of many replica groups. All of them ask a lighthouse for
+quorums at once, and then send it heartbeats. By default the lighthouse is
+Testbed's own, in a separate process. --against measures another lighthouse, which
+must have no replicas yet and a --min_replicas equal to the number of groups. docs/torchft.md explains the figures.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Against, "against", "", "address of the lighthouse, such as http://host:29510")
 	f.IntVar(&o.Groups, "groups", 1000, "replica groups")
-	f.IntVar(&o.Rounds, "rounds", 10, "quorums")
+	f.IntVar(&o.Rounds, "rounds", 10, "quorums to measure")
 	f.DurationVar(&o.Interval, "heartbeat-interval", 100*time.Millisecond, "pause between a group's heartbeats")
 	f.DurationVar(&o.Beating, "for", 10*time.Second, "how long heartbeats are sent")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Groups < 1 || o.Rounds < 1 || o.Interval <= 0 || o.Beating < o.Interval {
-			return errs.Usagef("--groups and --rounds must be at least 1, and --for not below --heartbeat-interval")
+			return errs.Usagef("--groups and --rounds must be at least 1, and --for must not be shorter than --heartbeat-interval")
 		}
 		b, err := load.Measure(cmd.Context(), o)
 		if err != nil {

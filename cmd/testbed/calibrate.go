@@ -20,7 +20,7 @@ func calibrateCommand() *cobra.Command {
 		Long: `Plays short experiments on the emulated network: payloads, numbers of workers,
 rates and delays of links, jitter, joiners, sidelined workers, a crash. Then fits
 the times that the links do not explain: the lateness of timers, the cost of a
-message, a hop, a byte, a connection and a state fetch, with 95 % intervals. It
+message, a hop, a byte, a connection and a state fetch, with 95 % intervals. This
 takes about two minutes. Leave the machine idle meanwhile. Rounds whose emulation
 was not valid are left out, and invalid runs are repeated.
 
@@ -29,27 +29,28 @@ these runs cannot separate are named and stay at their defaults; --repeat helps.
 
 Ends with three lines: what the machine adds, the error of the simulator on
 held-out runs (each run in turn, predicted from the others), and the command that
-uses it. -v prints all tables.
+uses the calibration. -v prints all tables.
 
 Writes calibration.json, for testbed simulate and compare --calibration. The
-result of all experiments is also kept as the latest one of this machine, for
---calibration auto. For each SCENARIO it also writes a copy whose base_latency, bandwidth_bpus and
-state_bytes make churn's network match this machine and the scenario's links.
+result of all experiments is also kept as the latest calibration of this machine,
+for --calibration auto. For each SCENARIO the command also writes a copy whose
+base_latency, bandwidth_bpus and state_bytes make churn's network match this
+machine and the scenario's links.
 The copy has the format of the scenario's file, or with --format churn only
 churn's fields (see testbed convert --help). These fields are whole numbers; the
 rounding error of a round's time is printed, and is a warning above 1 %.
 
---refit DIR plays nothing and fits the runs in DIR, as testbed run, compare and
-calibrate leave them. Further directories may follow.`,
+--refit DIR plays nothing. It fits the runs that testbed run, compare or calibrate
+has written to DIR. Further directories may follow.`,
 	}
 	linksFlag(cmd, &flags.links)
 	cmd.Flags().StringVar(&o.Dir, "out", "", "directory for the result and the records (default runs/calibrate-…, or DIR of --refit)")
-	cmd.Flags().StringSliceVar(&o.Refit, "refit", nil, "make no runs; fit those in this directory")
+	cmd.Flags().StringSliceVar(&o.Refit, "refit", nil, "play nothing; fit the runs in this directory")
 	cmd.Flags().StringSliceVar(&only, "only", nil, "run only these experiments; costs that they do not determine stay 0")
 	cmd.Flags().StringVar(&o.Policy, "policy", scenarios.Baseline, "policy under which to run SCENARIO")
 	cmd.Flags().Var(&format, "format", "format of calibrated scenarios: churn, json or yaml (default: that of the scenario's file)")
 	cmd.Flags().IntVar(&o.Repeat, "repeat", 1, "how often to make each run")
-	cmd.Flags().IntVar(&o.Retries, "retries", 2, "how often to make a run again whose emulation was invalid")
+	cmd.Flags().IntVar(&o.Retries, "retries", 2, "how often to repeat a run whose emulation was invalid")
 	cmd.Flags().BoolVar(&flags.json, "json", false, "print the calibration as JSON")
 	cmd.Flags().BoolVarP(&details, "verbose", "v", false, "also print all costs, residuals and runs")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -59,9 +59,9 @@ shows no difference. With three policies or more in both worlds, Kendall's tau
 compares the simulated order of the policies with the measured one: 1 is the
 same order, -1 the reverse.
 
-Where a model is trained, a policy's time is that until a validation loss is reached:
---loss, or the final loss of the first policy. Between two evaluations the loss is
-interpolated linearly.
+Where a model is trained, a policy's time ends when the validation loss reaches a
+target: --loss, or the final loss of the first policy. Between two evaluations the
+loss is interpolated linearly.
 
 Work lost is the fraction of inner steps that entered no outer step. A policy is on
 the Pareto front if no other policy is as fast and loses as little work.

@@ -16,13 +16,13 @@ func convertCommand() *cobra.Command {
 		ValidArgsFunction: completeScenario,
 		Long: `Writes a scenario to stdout, or to the file --out.
 
-  json, yaml   every field, also those that have their defaults; reads back as
-               the same scenario. Comments are not kept.
+  json, yaml   Every field, also those that have their defaults. The result is the
+               same scenario. Comments are not kept.
   churn        JSON with exactly the fields that churn's README names. Fields that
-               are left out (policy, which churn takes elsewhere, real and train)
-               are named on stderr, a line each. Injects that churn does not have
-               and the section work are an error: without them it would be
-               another scenario.`,
+               are left out (policy, which is no part of churn's scenarios, real
+               and train) are named on stderr, a line each. Injects that churn
+               does not have and the section work are an error, because the
+               scenario would differ without them.`,
 	}
 	cmd.Flags().Var(&to, "to", "churn, json or yaml")
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")

@@ -76,7 +76,7 @@ speed alone, never results. Exits with 4 if no real run is possible here.`,
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\n", mark, c.Name, c.Detail)
 				if c.Fix != "" {
-					fmt.Fprintf(w, "\t\tmend: %s\n", c.Fix)
+					fmt.Fprintf(w, "\t\tfix: %s\n", c.Fix)
 				}
 			}
 			if err := w.Flush(); err != nil {

@@ -27,11 +27,11 @@ type emulateFlags struct {
 
 func (f *emulateFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&f.wanted, "emulate", false, "play the same run in small, and hold the estimates against it")
+	flags.BoolVar(&f.wanted, "emulate", false, "play the run at small scale, and compare the estimates with the measured time")
 	linksFlag(cmd, &f.links)
 	flags.StringVar(&f.world, "world", worldNames[0], "where to emulate: both (simulated, and on a real network) or sim")
-	flags.IntVar(&f.repeat, "repeat", 1, "with how many seeds to emulate")
-	flags.Uint64Var(&f.seed, "seed", 1, "the first of these seeds")
+	flags.IntVar(&f.repeat, "repeat", 1, "number of seeds to emulate the run with")
+	flags.Uint64Var(&f.seed, "seed", 1, "the first seed of --repeat")
 	flags.StringVar(&f.out, "out", "", "directory for the record of an emulation (default runs/emulated-…)")
 }
 
@@ -65,7 +65,7 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		case err == nil:
 			o.Real = f.player(cmd, true)
 		case errors.Is(err, errors.ErrUnsupported) && !cmd.Flags().Changed("world"):
-			fmt.Fprintf(cmd.ErrOrStderr(), "simulated only: %v\n", err)
+			fmt.Fprintf(cmd.ErrOrStderr(), "the emulated run is only simulated: %v\n", err)
 		default:
 			return err
 		}

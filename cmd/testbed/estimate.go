@@ -42,8 +42,8 @@ func estimateCommand() *cobra.Command {
 internet, with the formulas of the Decentralized Training Simulator. Nothing is
 simulated or measured. docs/estimate.md has the formulas and their known errors.
 
-FILE is JSON or YAML with the names and units of the published page. Inputs that
-it lacks have the page's defaults:
+FILE is JSON or YAML with the input names and units of the simulator's web page.
+Inputs that FILE lacks have the page's defaults:
 
   testbed estimate run.yaml --set bandwidthMbps=500
   testbed estimate --preset intellect-1-global
@@ -68,7 +68,7 @@ if it is given several times:
   testbed estimate --sweep innerSteps=32,128,512 --calibration calibration.json --csv
 
 --html FILE writes a page with pictures of the sweep (of nodes and bandwidth if
-no sweep is given). The page computes the sweep again when an input is moved.
+no sweep is given). This page computes the sweep again when an input is moved.
 
 --emulate makes a scenario that is the same run at small scale, with as much
 transfer and latency for each second of compute. It plays that scenario as
@@ -80,14 +80,14 @@ shows which assumptions held:
 
 Exits with 3 if a real run is not valid (see testbed run --help).
 
---reliability FILE computes the reliability model, a separate part: the share of
+--reliability FILE computes the page's reliability model instead: the share of
 time that is useful when nodes fail and some are slow.`,
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.set, "set", nil, "NAME=VALUE: give an input another value; may be given several times")
-	flags.StringVar(&f.variant, "variant", string(estimate.Page), "whose formulas: page or document")
+	flags.StringVar(&f.variant, "variant", string(estimate.Page), "formulas to use: page (as the web page computes) or document (as the page's text says)")
 	flags.StringVar(&f.preset, "preset", "", "begin with a published run (--list names them)")
-	flags.StringVar(&f.calibration, "calibration", "", "calibration.json of testbed calibrate: a third column, with measured terms")
+	flags.StringVar(&f.calibration, "calibration", "", "calibration.json of testbed calibrate: also compute with measured terms, in a third column")
 	flags.StringArrayVar(&f.sweep, "sweep", nil, "NAME=V1,V2,…: vary an input; may be given several times")
 	flags.BoolVar(&f.csv, "csv", false, "print a sweep as CSV")
 	flags.StringVar(&f.html, "html", "", "write a page of the sweep to this file")
@@ -125,7 +125,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
 		return errs.Usagef("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out")
 	case f.csv && (len(f.sweep) == 0 || f.json):
-		return errs.Usagef("--csv is for --sweep, and --json is another form of it")
+		return errs.Usagef("--csv needs --sweep, and cannot be combined with --json; add --sweep, or leave --csv out")
 	case chosen > 1:
 		return errs.Usagef("FILE, --preset, --reliability and --list exclude each other; give only one of them")
 	case f.list && len(f.set) > 0:

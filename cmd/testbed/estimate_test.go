@@ -74,7 +74,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--calibration " + bare + ": straggler: has no coefficient; calibrate again", []string{"--calibration", bare}},
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
 		{"--calibration, --sweep and --html need a run", []string{"--list", "--sweep", "mfu=0.3"}},
-		{"--csv is for --sweep", []string{"--csv"}},
+		{"--csv needs --sweep", []string{"--csv"}},
 		{"--html cannot be combined with --csv or --json", []string{"--html", "x.html", "--json"}},
 		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},
 		{"--set nodeSpread: is 2; it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
@@ -200,9 +200,9 @@ func TestEstimatesAsPages(t *testing.T) {
 func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
 	file := written(t, "run.json", "{}")
 	for want, args := range map[string][]string{
-		file + ": inputs: are missing; give what testbed estimate --json has printed":   {file},
-		"a report has one estimate, and 2 files are named; make a report for each file": {file, file},
-		"--trace needs a run, and an estimate contains none":                            {file, "--trace", "t.json"},
+		file + ": inputs: there are none; name a file with the output of testbed estimate --json": {file},
+		"a report has one estimate, and 2 files are named; make a report for each file":           {file, file},
+		"--trace needs a run, and an estimate contains none":                                      {file, "--trace", "t.json"},
 	} {
 		cmd := root()
 		cmd.SetArgs(append([]string{"report"}, args...))

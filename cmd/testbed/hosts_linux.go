@@ -28,16 +28,17 @@ testbed run needs, and UDP between all hosts of the run. The leader sends the
 scenario, and says which nodes are on this host.
 
 If the leader is silent for three seconds, the host ends everything that it has
-started, and exits. It exits with 3 if the leader has gone, or if the run has
-failed elsewhere.
+started, and exits. The host exits with 3 if the leader has gone, or if the run
+has failed on another host.
 
-In a pod that testbed manifests describes it needs neither flags nor a token.`,
+In a pod that testbed manifests describes, testbed host needs neither flags nor a
+token.`,
 	}
 	cmd.Flags().IntVar(&o.Index, "index", 0, "number of this host, from 1; the leader is 0 (default: from the Slurm task)")
-	cmd.Flags().IntVar(&o.Count, "count", 0, "how many hosts there are, with the leader")
+	cmd.Flags().IntVar(&o.Count, "count", 0, "number of hosts, including the leader")
 	cmd.Flags().StringVar(&o.Leader, "leader", "", "the leader's address")
 	cmd.Flags().StringVar(&o.Name, "name", "", "name of this host in the record (default: its own name)")
-	cmd.Flags().BoolVar(&stay, "stay", false, "wait for the next run when one is over, until interrupted; for commands with several runs")
+	cmd.Flags().BoolVar(&stay, "stay", false, "after a run, wait for the next one, until interrupted; for commands with several runs")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		report := func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), err) }
 		err := cluster.Serve(cmd.Context(), o, stay, report)

@@ -34,12 +34,12 @@ training script runs in all nodes with one line:
 A node acts as a machine of its own, as in testbed net. Its program finds these
 environment variables:
 
-    RANK, NODE_RANK, GROUP_RANK        its number among the workers, from 0
+    RANK, NODE_RANK, GROUP_RANK        the worker's number, from 0
     WORLD_SIZE                         how many workers the scenario has
     LOCAL_RANK=0, LOCAL_WORLD_SIZE=1
     MASTER_ADDR, MASTER_PORT           the node of rank 0
-    PET_NNODES, PET_NODE_RANK, …       the same for torchrun, which needs no flags
-    JAX_COORDINATOR_ADDRESS            the same for jax.distributed.initialize, which
+    PET_NNODES, PET_NODE_RANK, …       the variables of torchrun, which needs no flags
+    JAX_COORDINATOR_ADDRESS            the address for jax.distributed.initialize, which
                                        still needs num_processes and process_id
     GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, TP_SOCKET_IFNAME   eth0
     OMP_NUM_THREADS=1                  unless you set it
@@ -73,12 +73,12 @@ programs. The injects have these effects on programs:
     Crash     cuts the node's links, then kills everything in it, like a power failure
     Restart   does what Crash does, then joins the links again and starts CMD anew
     Pause     stops everything that runs in the node, until Resume
-    Slow      divides the processor time that the node used before by the factor,
+    Slow      limits the node to its earlier processor time divided by the factor,
               until Restore; a program that waits or sleeps is not slowed
     Preempt   sends SIGTERM, and crashes what still runs after the notice
     CoordinatorCrash   crashes and restarts the --central program
 
-Partitions and injects on links work as in every world. A line at the start lists the
+Partitions and injects on links work as in testbed run. A line at the start lists the
 injects that have no effect on programs, such as Leave.
 
 At the end a line on standard error says whether the network matched its plan since the
@@ -136,9 +136,9 @@ func perNodeCommands(values []string) (map[string][]string, error) {
 		case err != nil:
 			return nil, errs.Usagef("--per-node %s: %w", v, err)
 		case len(command) == 0:
-			return nil, errs.Usagef("--per-node %s: there is no command after =", v)
+			return nil, errs.Usagef("--per-node %s: there is no command after =; write NODE=CMD", v)
 		case commands[node] != nil:
-			return nil, errs.Usagef("--per-node %s: %s has a command already", v, node)
+			return nil, errs.Usagef("--per-node %s: %s already has a command; give each node one --per-node", v, node)
 		}
 		commands[node] = command
 	}

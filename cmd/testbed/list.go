@@ -25,7 +25,7 @@ contains all of them:
   testbed list straggler
   testbed list torchft quorum
 
-With --json it prints each scenario whole, as its file.`,
+With --json the command prints each scenario in full, as in its file.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&policies, "policies", false, "list the policies, with their parameters and defaults")

@@ -93,8 +93,8 @@ name - reads it from standard input.
 With --json a command prints one JSON object on standard output: its result, or
 {"error": …} if there is none.
 
-Exit codes: 0 ok; 1 error; 2 wrong usage or invalid scenario; 3 it ran, but the
-result is not valid; 4 not supported on this machine.`,
+Exit codes: 0 ok; 1 error; 2 wrong usage or invalid scenario; 3 the command ran,
+but its result is not valid; 4 not supported on this machine.`,
 		Args:         cobra.ArbitraryArgs, // so that RunE reports an unknown command
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},

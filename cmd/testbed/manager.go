@@ -22,13 +22,14 @@ func managerCommand() *cobra.Command {
 	var heartbeat, connect int64
 	cmd := &cobra.Command{
 		Use: "manager", Short: "Serve as the manager of a torchft replica group", Args: noArguments,
-		Long: `Represents the ranks of a replica group. It asks the lighthouse for quorums, tells
-every rank its place in them. It commits a step of the group if all its ranks
-vote for it. Flags are spelt as the arguments of torchft's ManagerServer.
+		Long: `Represents the ranks of a replica group. The manager asks the lighthouse for
+quorums, and tells every rank its place in each quorum. It commits a step of the
+group if all ranks of the group vote for the step. Flags are spelt as the
+arguments of torchft's ManagerServer.
 
-Once it listens it prints its address on stdout. It ends on SIGTERM, and with
-exit code 1 on the request Kill, which gets no answer. Unless --bind says
-otherwise, only this machine reaches it.`,
+Once the manager listens, it prints its address on stdout. It ends on SIGTERM, and
+with exit code 1 on the request Kill, which gets no answer. Unless --bind says
+otherwise, only this machine can reach the manager.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&cfg.ReplicaID, "replica_id", "", "the group's id; a group that restarts needs a new one, such as train_0:UUID (required)")
@@ -48,7 +49,7 @@ otherwise, only this machine reaches it.`,
 			return errs.Usage(err)
 		}
 		cfg.Exit = func(why string) {
-			fmt.Fprintf(os.Stderr, "testbed: manager %s: told to end: %.200q\n", cfg.ReplicaID, why)
+			fmt.Fprintf(os.Stderr, "testbed: manager %s: ended by the request Kill: %.200q\n", cfg.ReplicaID, why)
 			os.Exit(1)
 		}
 		cfg.Log = func(line string) { fmt.Fprintf(os.Stderr, "testbed: manager %s: %s\n", cfg.ReplicaID, line) }
@@ -75,7 +76,7 @@ func managerEnvironment(cmd *cobra.Command, cfg *manager.Config, bind *string) e
 	if retries := os.Getenv("TORCHFT_QUORUM_RETRIES"); retries != "" && !cmd.Flags().Changed("quorum_retries") {
 		n, err := strconv.Atoi(retries)
 		if err != nil {
-			return fmt.Errorf("TORCHFT_QUORUM_RETRIES is %q, and must be a number", retries)
+			return fmt.Errorf("TORCHFT_QUORUM_RETRIES is %q: it must be a number", retries)
 		}
 		cfg.QuorumRetries = n
 	}

@@ -11,7 +11,7 @@ import (
 
 func markCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "mark TYPE [NAME=VALUE...]", Short: "Say how far a program has come, inside testbed launch or net",
+		Use: "mark TYPE [NAME=VALUE...]", Short: "Record the progress of a program, inside testbed launch or net",
 		Long: `Adds a mark to the record of testbed launch or testbed net. The mark belongs to the
 node in which the command is called. A VALUE that is JSON is recorded as JSON, any
 other as text. For example:

@@ -42,14 +42,14 @@ address. For example:
 
 A node acts as a machine of its own: its host name is that of the node, all nodes
 know each other's names, and shared memory (System V, /dev/shm) is the node's own.
-Files elsewhere and process ids are common to all. With --at NODE, CMD itself runs in
-a node and has its address: mpiexec, or a server that the others talk to, may
-run in the coordinator's.
+All nodes share other files and the process ids. With --at NODE, CMD itself runs in
+a node and has the node's address. mpiexec, or a server that other nodes talk to,
+may run in the coordinator's node.
 
-CMD has the standard input, output and error of testbed net (the input is at its
-end where SCENARIO is -). testbed net exits with
-CMD's exit code: 128 + n if signal n ended it, 126 or 127 if it could not be
-started. When CMD ends, everything that it started ends, and the network goes.
+CMD has the standard input, output and error of testbed net. The standard input is
+empty if SCENARIO is -. testbed net exits with CMD's exit code: 128 + n if signal n
+ended CMD, 126 or 127 if CMD could not be started. When CMD ends, everything that
+it started ends, and the network is removed.
 
 The scenario's workers do not run. Its injects on links (Partition, Link, Cut)
 happen, on a clock that starts with CMD. With --clock mark it starts when testbed
@@ -57,8 +57,8 @@ mark start is called, at the hub or in a node; with --clock traffic when a worke
 sends the first packet to another, or with a mark before that.
 
 After CMD a line on standard error says whether the network matched its plan
-since the clock started. --out writes all measurements to fidelity.json, and what
-happened to programs.jsonl. With --strict an invalid network makes the exit code
+since the clock started. --out writes all measurements to fidelity.json, and the
+events to programs.jsonl. With --strict an invalid network makes the exit code
 3, unless CMD's own is not 0.
 
 With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
@@ -90,7 +90,7 @@ the nodes' network cards are virtual.`,
 			return err
 		}
 		if f.several != "" && o.Clock == programs.ClockTraffic {
-			return errs.Usagef("--clock traffic sees the workers of one host only; take --clock mark, or leave --hosts out")
+			return errs.Usagef("--clock traffic sees the workers of one host only; use --clock mark, or leave --hosts out")
 		}
 		if err := f.network(&o.Network, args[0]); err != nil {
 			return err

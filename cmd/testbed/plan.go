@@ -25,9 +25,9 @@ func planCommand() *cobra.Command {
 		Long: `Prints every node's access link, every path, and the ring's order. Installs
 nothing and needs no rights.
 
---measure takes some seconds on a network of its own, and finds out how many such
-reductions this machine carries. It proposes a dilation (real.dilation) with
-which the scenario fits.
+--measure builds a small network for some seconds, and measures how much traffic of
+a reduction this machine carries. It proposes a dilation (real.dilation) at which
+the machine can carry the scenario's traffic.
 
 --hosts N shows which nodes are on which of N equal hosts, the traffic between the
 hosts, and how fast their network has to be. A real run places nodes by the
@@ -38,7 +38,7 @@ processors of its hosts and the delays between them. --place decides it instead:
 	setFlag(cmd, &set)
 	cmd.Flags().BoolVar(&measured, "measure", false, "measure the load that this machine carries, and propose a dilation")
 	cmd.Flags().IntVar(&hosts, "hosts", 1, "number of hosts")
-	cmd.Flags().StringVar(&place, "place", "", "which workers are on which host, as w0-w3/w4,w5; see docs/hosts.md")
+	cmd.Flags().StringVar(&place, "place", "", "the workers of each host, as w0-w3/w4,w5, the leader first; see docs/hosts.md")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		s, err := changedScenario(args[0], set)
 		if err != nil {

@@ -122,14 +122,14 @@ func (p *progress) step(stage string, e *record.Event) {
 			p.describe("round %d, inner steps", e.Round+1)
 			return
 		}
-		p.line("round %d of %d done with %s", e.Round, p.scenario.TargetOuterSteps, words.Workers(e.Participants))
+		p.line("round %d of %d is done with %s", e.Round, p.scenario.TargetOuterSteps, words.Workers(e.Participants))
 	case record.Sideline:
-		p.line("%s sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
+		p.line("%s was sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case record.Evict:
 		p.members--
-		p.line("%s evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)
+		p.line("%s was evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)
 	case record.Rejoin:
-		p.line("%s back in time in round %d", e.Node, e.Round)
+		p.line("%s arrived in time again in round %d", e.Node, e.Round)
 	case record.CoordinatorCrash:
 		if e.Cause != "" {
 			p.line("the coordinator died unexpectedly and is replaced: %s", e.Cause)
@@ -141,17 +141,17 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.Crash, record.Restart, record.Fail, record.FailReduce, record.Preempt, record.Leave, record.Restore, record.Pause, record.Resume:
 		p.line("%s: %s", e.Node, e.Type)
 	case record.Slow:
-		p.line("%s: slower by a factor of %g", e.Node, e.Factor)
+		p.line("%s is slower by a factor of %g", e.Node, e.Factor)
 	case record.ReduceAbort:
-		p.line("reduction %d of round %d aborted (%s)", e.Epoch, e.Round, e.Reason.Rule)
+		p.line("reduction %d of round %d was aborted (%s)", e.Epoch, e.Round, e.Reason.Rule)
 	case record.Diverged:
-		p.line("outer step %d is taken again, by workers %v: lineage %d", e.Round, e.Participants, e.Lineage)
+		p.line("outer step %d is repeated by workers %v, as lineage %d", e.Round, e.Participants, e.Lineage)
 	case record.Undone:
 		p.line("the last %d outer steps of lineage %d are lost", e.Step, e.Lineage)
 	case record.FetchStart:
 		p.describe("%s fetches the outer state from %s", e.Node, e.From)
 	case record.Horizon:
-		p.line("horizon reached")
+		p.line("the run has reached its horizon")
 	}
 }
 

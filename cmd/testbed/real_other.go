@@ -54,7 +54,7 @@ func launchCommand() *cobra.Command {
 }
 
 func markCommand() *cobra.Command {
-	return linuxCommand("mark", "Say how far a program has come, inside testbed launch or net")
+	return linuxCommand("mark", "Record the progress of a program, inside testbed launch or net")
 }
 
 func inCommand() *cobra.Command {

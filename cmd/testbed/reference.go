@@ -52,7 +52,7 @@ func manPages(root *cobra.Command, dir string) error {
 // commandsPage writes all commands with their flags as one page.
 func commandsPage(w io.Writer, root *cobra.Command) error {
 	out := &strings.Builder{}
-	out.WriteString("# Commands\n\nA reference, made from the program itself by `make generate`: what\n`testbed COMMAND --help` prints. The JSON that commands print is in\n[Results and records](results.md).\n")
+	out.WriteString("# Commands\n\nThis reference is the output of `testbed COMMAND --help` for every command.\n`make generate` writes it. The JSON that commands print is in\n[Results and records](results.md).\n")
 	var write func(*cobra.Command)
 	write = func(c *cobra.Command) {
 		if c.Hidden || !c.IsAvailableCommand() && c != root {

@@ -31,24 +31,25 @@ func reportCommand() *cobra.Command {
 		Long: `Writes a report of the runs in the directories: of a comparison, or of runs of
 one scenario. The report is one HTML file that needs no network: which workers
 were slow, what the policy did and why, what it gained, and whether to trust it.
-Missing predictions of the simulator are simulated now.
+If DIR has no predictions of the simulator, the command simulates them now.
 
 For the directory that testbed launch or net wrote with --out it shows what every
-node did, its traffic and processor time, the injects, and what programs marked.
+node did, its traffic and processor time, the injects, and the programs' marks.
 
 For the directory of a sweep it shows the effect of the fields: curves of one
 field, heat maps of more, and which policy is faster where. For a file printed by
 testbed estimate --json it writes the page of testbed estimate --html.
 
-Where a model was trained, the loss comes first. --loss chooses the loss that
-times are to.
+Where a model was trained, the loss comes first. --loss chooses the target loss:
+a policy's time ends when the loss reaches it.
 
 --trace also writes a trace of a single run, for ui.perfetto.dev and
 chrome://tracing.
 
---picture also draws the runs. Where a model was trained these are the losses, to
-an SVG or PDF file, for a paper. Otherwise it is what every worker did, the runs
-one below the other, to an SVG file. --draw chooses.`,
+--picture also draws the runs. Where a model was trained, the picture shows the
+losses, as an SVG or PDF file, for a paper. Otherwise the picture shows what every
+worker did, with the runs one below the other, as an SVG file. --draw chooses
+between the two pictures.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errs.Usagef("name the directory of a run or a comparison, for example: %s runs/…", cmd.CommandPath())
@@ -60,7 +61,7 @@ one below the other, to an SVG file. --draw chooses.`,
 	cmd.Flags().StringVar(&trace, "trace", "", "write a trace of the run to this file, too")
 	cmd.Flags().StringVar(&drawn, "picture", "", "draw the runs to this file, too, .svg or .pdf")
 	cmd.Flags().StringVar(&what, "draw", "auto", "with --picture, what to draw: loss, lanes (what every worker did), or auto")
-	lossFlag(cmd, &loss, "the one that compare was given, or the final loss of the first policy")
+	lossFlag(cmd, &loss, "the --loss of testbed compare, or the final loss of the first policy")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if drawn != "" && (slices.ContainsFunc(args, sweep.Is) || slices.ContainsFunc(args, isFile)) {
 			return errs.Usagef("--picture draws runs only, not a sweep or an estimate; remove it")
@@ -127,7 +128,7 @@ func pictureOf(cmd *cobra.Command, file, what string, rec *runs.Record) (func(io
 	case what != "auto" && what != "loss" && what != "lanes":
 		return nil, errs.Usagef("--draw %s: choose loss, lanes or auto", what)
 	case what == "loss" && !trained:
-		return nil, errs.Usagef("--draw loss: nothing was trained under every policy of these runs; choose lanes")
+		return nil, errs.Usagef("--draw loss: these runs do not have losses of every policy; choose lanes")
 	case what == "lanes" || !trained:
 		if format == picture.PDF {
 			return nil, errs.Usagef("--picture %s: only losses are drawn as PDF; name an SVG file", file)
@@ -144,7 +145,7 @@ func pictureOf(cmd *cobra.Command, file, what string, rec *runs.Record) (func(io
 func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return errs.Usagef("name one directory of a sweep, and no other; make a report for each")
+		return errs.Usagef("name one directory of a sweep, and no other directory; make a report for each sweep")
 	case trace != "":
 		return errs.Usagef("--trace needs a single run; name one of the runs of a real sweep, in its folder points/")
 	}
@@ -166,7 +167,7 @@ func reportSweep(cmd *cobra.Command, args []string, out, trace string) error {
 func reportPrograms(cmd *cobra.Command, args []string, out, trace, drawn string) error {
 	switch {
 	case len(args) > 1:
-		return errs.Usagef("name one directory of testbed launch or net, and no other; make a report for each")
+		return errs.Usagef("name one directory of testbed launch or net, and no other directory; make a report for each one")
 	case drawn != "":
 		return errs.Usagef("--picture draws runs only, not programs of testbed launch or net; remove it")
 	}

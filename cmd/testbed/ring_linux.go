@@ -60,7 +60,7 @@ Exits with 3 if the ranks end with different bytes.`,
 		if len(args) > 0 {
 			for _, flag := range linkFlags {
 				if cmd.Flags().Changed(flag) {
-					return errs.Usagef("--%s: the scenario says what the network is; remove the flag, or the scenario", flag)
+					return errs.Usagef("--%s cannot be combined with a scenario, which describes the network; remove the flag, or the scenario", flag)
 				}
 			}
 			if r.Scenario, err = loadResolved(args[0]); err != nil {
@@ -78,27 +78,27 @@ var linkFlags = []string{"workers", "rate", "queue", "one-way-delay", "jitter", 
 func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Workers, "workers", 4, "number of workers")
 	f.IntVar(&r.Elements, "elements", 4_000_000, "values in each vector")
-	f.StringVar(&r.rate, "rate", "100mbit", "of every link, up and down, as tc writes it; 0 or unlimited: not limited")
-	f.TextVar(&r.Links.Queue, "queue", shaping.DefaultQueue, "what may wait for the rate, a time or a size")
-	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "from each worker to each other")
+	f.StringVar(&r.rate, "rate", "100mbit", "rate of every link in each direction, in tc's notation; 0 or unlimited means no limit")
+	f.TextVar(&r.Links.Queue, "queue", shaping.DefaultQueue, "limit of each link's queue, as a time or a size")
+	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "one-way delay from each worker to every other")
 	f.TextVar(&r.Links.Jitter, "jitter", shaping.Duration(0), "variation of the one-way delay, uniform")
 	f.TextVar(&r.Links.Loss, "loss", shaping.Probability(0), "share of packets lost, for example 0.1%")
 	f.StringVar(&r.Backend, "links", network.LinksAuto, "link backend: bridge (the kernel, without delay and loss), netem (the kernel), user (a router process), htb (a router process, rates by the kernel), or auto")
 	f.StringVar(&r.Algorithm, "algorithm", allreduce.Ring.String(), "how to reduce: "+strings.Join(allreduce.AlgorithmNames(), ", "))
-	f.IntVar(&r.Groups, "groups", 1, "groups of workers, which are assigned in turn")
+	f.IntVar(&r.Groups, "groups", 1, "number of groups, to which workers are assigned in turn")
 	f.TextVar(&r.Links.GroupDelay, "group-delay", shaping.Duration(0), "one-way delay between groups, in place of --one-way-delay")
-	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "of the ring: naive, or optimised by the one-way delays, in turn with the naive one")
+	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "order of the ring: naive, or optimised by the one-way delays (measured in turn with the naive order)")
 	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 chooses by the path's losses and jitter")
-	f.StringVar(&r.data, "data", string(bench.Gaussian), fmt.Sprintf("distribution of the values, of %v", bench.DataNames))
+	f.StringVar(&r.data, "data", string(bench.Gaussian), fmt.Sprintf("distribution of the values: one of %v", bench.DataNames))
 	f.IntVar(&r.Block, "block", allreduce.DefaultBlock, "values per scale")
-	f.IntVar(&r.Bits, "bits", 8, "of a value: codes of 8 or 4, bfloat16 with 16, float32 with 32")
-	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while it is faster), on or off")
+	f.IntVar(&r.Bits, "bits", 8, "bits of a value: 8 or 4 (codes), 16 (bfloat16) or 32 (float32)")
+	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while coding is faster), on or off")
 	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add the last reduction's quantisation error to each vector")
-	f.Uint64Var(&r.Seed, "seed", 42, "of the values, and of all randomness on the links")
+	f.Uint64Var(&r.Seed, "seed", 42, "seed of the values, and of all randomness on the links")
 	f.IntVar(&r.Warmup, "warmup", 1, "reductions before those that are measured")
 	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
-	f.StringSliceVar(&r.Against, "against", nil, "measure rivals too: "+strings.Join(emulationbench.RivalNames, ", "))
+	f.StringSliceVar(&r.Against, "against", nil, "also measure other programs on the same links: "+strings.Join(emulationbench.RivalNames, ", "))
 	hostsFlag(f, &r.over)
 	r.format.declare(f)
 	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")

@@ -123,8 +123,8 @@ run leaves its run directory behind and nothing else. It begins with a short
 check of the links; testbed verify measures them thoroughly.
 
 testbed run --resume DIR continues a killed run from the last checkpoint in its
-run directory DIR. With --hosts it continues on these hosts, however many it had
-before.
+run directory DIR. With --hosts the run continues on these hosts, even if their
+number differs from before.
 
 Exits with 3 if the run is incomplete, if workers ended with different bytes, or
 if the emulation did not match its plan (fidelity invalid).`,

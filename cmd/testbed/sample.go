@@ -32,8 +32,8 @@ that testbed simulate --train --model FILE wrote.`,
 	}
 	cmd.Flags().StringVar(&prompt, "prompt", "She ", "what the text begins with")
 	cmd.Flags().IntVar(&length, "length", 400, "how many bytes to write")
-	cmd.Flags().Float64Var(&temperature, "temperature", 0.7, "0 always takes the likeliest byte; 1 draws with the model's probabilities")
-	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the choices; 0 is a new one each time")
+	cmd.Flags().Float64Var(&temperature, "temperature", 0.7, "temperature: 0 always takes the likeliest byte; 1 draws with the model's probabilities")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the random choices; 0 takes a new seed each time")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := args[0]
 		if info, err := os.Stat(file); err == nil && info.IsDir() {
@@ -41,7 +41,7 @@ that testbed simulate --train --model FILE wrote.`,
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return &scenarios.Error{File: args[0], Problem: "it has no " + record.ModelFile + "; name the directory of a run that has trained one (its scenario has train.task: charlm)"}
+			return &scenarios.Error{File: args[0], Problem: "there is no " + record.ModelFile + "; name the directory of a run that has trained a model (train.task: charlm in its scenario)"}
 		}
 		model, err := task.ReadTrained(data)
 		if err != nil {

@@ -19,7 +19,7 @@ const killTokenVariable = "TESTBED_KILL_TOKEN"
 
 // killTokenFlag asks for the token that allows a caller to kill a server.
 func killTokenFlag(cmd *cobra.Command, token *string) {
-	cmd.Flags().StringVar(token, "kill_token", "", "token that a caller needs to kill; required if other machines reach the port (default $"+killTokenVariable+")")
+	cmd.Flags().StringVar(token, "kill_token", "", "token that the request Kill must carry; required if other machines reach the port (default $"+killTokenVariable+")")
 	cmd.PreRun = func(*cobra.Command, []string) {
 		if *token == "" {
 			*token = os.Getenv(killTokenVariable)

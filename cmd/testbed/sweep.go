@@ -37,7 +37,7 @@ const maxLoss = 1000
 
 // lossFlag asks for the validation loss for times to a loss.
 func lossFlag(cmd *cobra.Command, loss *float64, otherwise string) {
-	cmd.Flags().Float64Var(loss, "loss", 0, "the validation loss that times are measured to (default: "+otherwise+")")
+	cmd.Flags().Float64Var(loss, "loss", 0, "target validation loss: a policy's time ends when the loss reaches it (default: "+otherwise+")")
 }
 
 func validLoss(loss float64) bool { return loss >= 0 && loss <= maxLoss }
@@ -55,8 +55,8 @@ func sweepCommand() *cobra.Command {
 policies: in the simulator, on all processors, or with --real on a real network,
 one after the other.
 
-A field is named by its path in the scenario file, and a value is written as
-there:
+A field is named by its path in the scenario file. A value is written as in the
+file:
 
   testbed sweep persistent_straggler --set policy.straggler.k=1,2,3,5 --seeds 1..10
   testbed sweep homogeneous --set workers.count=4,16,64 --set 'workers[*].inner_step_jitter=0,100,300'
@@ -113,7 +113,7 @@ func (f *sweepFlags) plan(name string) (*sweep.Plan, error) {
 	case !validLoss(f.loss):
 		return nil, wrongLoss(f.loss)
 	case f.loss > 0 && !f.train && !f.real:
-		return nil, errs.Usagef("--loss needs --train: the simulator alone learns nothing")
+		return nil, errs.Usagef("--loss needs --train, because the simulator otherwise trains no model; add --train")
 	}
 	p := &sweep.Plan{World: record.Sim, Repeats: f.repeat, Train: f.train, Target: f.loss}
 	if f.network != experiment.NetworkChurn {

@@ -59,7 +59,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 	f.IntVar(&flags.seeds, "seeds", 5, "seeds to simulate each point with")
 	f.IntVar(&flags.heldOut, "held-out", 10, "number of held-out seeds for the best points")
 	f.IntVar(&flags.best, "best", 3, "number of points to choose and play")
-	f.IntVar(&flags.repeat, "repeat", 3, "number of seeds for each of these on the real network")
+	f.IntVar(&flags.repeat, "repeat", 3, "number of seeds to play each chosen point with")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := flags.tuning(cmd, args[0])
 		if err != nil {

@@ -105,7 +105,7 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 	for k, h := range r.Hosts {
 		clock := ""
 		if k > 0 {
-			clock = fmt.Sprintf("; its clock is known to %.0f µs", h.ClockBound)
+			clock = fmt.Sprintf("; the comparison of its clock is exact to %.0f µs", h.ClockBound)
 		}
 		fmt.Fprintf(out, "host %s: %s%s\n", h.Name, strings.Join(h.Nodes, " "), clock)
 	}
@@ -115,9 +115,9 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 	if r.OK {
 		fmt.Fprintf(out, "ok: all %d pairs are as planned (%s links)\n", len(r.Pairs), r.Links)
 	} else if wrong == 0 {
-		fmt.Fprintf(out, "NOT OK: all %d pairs are as planned, but see above (%s links)\n", len(r.Pairs), r.Links)
+		fmt.Fprintf(out, "NOT OK: all %d pairs are as planned, but the lines above report another fault (%s links)\n", len(r.Pairs), r.Links)
 	} else {
-		fmt.Fprintf(out, "NOT OK: %d properties of %d pairs are outside of their tolerance (%s links)\n", wrong, len(r.Pairs), r.Links)
+		fmt.Fprintf(out, "NOT OK: %d properties of %d pairs are outside their tolerance (%s links)\n", wrong, len(r.Pairs), r.Links)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func TestWhatIsSmallStaysAsItIs(t *testing.T) {
 			t.Skip("its law is shorter than the page's")
 		}
 		again, err := emulated.Shrink(once.Run)
-		if err != nil && strings.Contains(err.Error(), "too little to be seen in small") {
+		if err != nil && strings.Contains(err.Error(), "too little to emulate") {
 			t.Skip("it was just enough, and rounded")
 		}
 		if err != nil {
@@ -146,12 +146,12 @@ func TestWhatHasNoCounterpartIsRefused(t *testing.T) {
 		change func(*estimate.Run)
 		want   string
 	}{
-		{func(r *estimate.Run) { r.Parameters = 300e9 }, "vramPerNode: is 2304 GB, too little for the model: pipelines have no counterpart"},
+		{func(r *estimate.Run) { r.Parameters = 300e9 }, "vramPerNode: is 2304 GB, too little for the model: runs with pipelines cannot be emulated"},
 		{func(r *estimate.Run) { r.Parameters, r.NumNodes = 2e12, 20 }, "vramPerNode: is 2304 GB"},
-		{func(r *estimate.Run) { r.NumNodes = 1 }, "numNodes: is 1; one node syncs with nobody"},
-		{func(r *estimate.Run) { r.UseHierarchy, r.NumNodes = true, 15 }, "nodesPerGroup: is 8 of 15 nodes; a hierarchy needs two groups"},
-		{func(r *estimate.Run) { r.BandwidthMbps = 1e-3 }, "bandwidthMbps: is 0.001; a run with these links computes in"},
-		{func(r *estimate.Run) { r.BandwidthMbps = 1e9 }, "bandwidthMbps: is 1e+09; a run with these links sends in"},
+		{func(r *estimate.Run) { r.NumNodes = 1 }, "numNodes: is 1: one node has no peer to sync with"},
+		{func(r *estimate.Run) { r.UseHierarchy, r.NumNodes = true, 15 }, "nodesPerGroup: is 8 of 15 nodes: a hierarchy needs two groups"},
+		{func(r *estimate.Run) { r.BandwidthMbps = 1e-3 }, "bandwidthMbps: is 0.001: a run with these links computes for"},
+		{func(r *estimate.Run) { r.BandwidthMbps = 1e9 }, "bandwidthMbps: is 1e+09: a run with these links sends for"},
 	} {
 		r := defaultRun()
 		c.change(&r)
@@ -377,7 +377,7 @@ func TestNotesSayWhatIsAnotherThing(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(s.Notes, "\n")
-	for _, want := range []string{"16 nodes stand for 72", "do not overlap", "threshold is not played", "experts", "the 15 regional ones", "regionalBandwidth is not played", "one-way delay"} {
+	for _, want := range []string{"16 nodes stand for 72", "do not overlap", "threshold is not played", "experts", "the 15 regional syncs", "regionalBandwidth is not played", "one-way delay"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}

@@ -113,7 +113,7 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []record.Summary
 		r.World, all = record.Sim, sim
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("judging the run in small: no round after the first had all of its %v nodes", in.NumNodes)
+		return nil, fmt.Errorf("judging the emulated run: no round after the first had all of its %v nodes", in.NumNodes)
 	}
 	took := func(r round) float64 { return r.all }
 	share := func(r round) float64 { return r.reduce / r.all }
@@ -224,13 +224,13 @@ func terms(s Small, m *estimate.Measurements, all []round, took float64) (list [
 	add("sync", "a sync, s", syncing(page), given(syncing(said)), 0, func(r round) float64 { return r.reduce })
 	f := 1 + 0.05*math.Log2(n)
 	if m != nil && !in.UseHierarchy {
-		add("f on syncs", "by how much slow nodes delay syncs", f, given(1), 0, func(r round) float64 { return r.reduce / syncing(said) })
+		add("f on syncs", "factor by which slow nodes delay syncs", f, given(1), 0, func(r round) float64 { return r.reduce / syncing(said) })
 	}
 	block := page.ComputeBlockSec
-	add("f on computing", "by how much slow nodes delay computing", 1, measured("waiting"), 0, func(r round) float64 { return r.compute / block })
+	add("f on computing", "factor by which slow nodes delay computing", 1, measured("waiting"), 0, func(r round) float64 { return r.compute / block })
 	add("coefficient", "straggler coefficient, where slow nodes delay", 0.05, measured("spread"), Near/math.Log2(n),
 		func(r round) float64 { return (r.compute/block - 1) / math.Log2(n) })
-	add("control", "what a round takes besides, s: reports, orders, the outer step", 0, given(0), took/100,
+	add("control", "other time of a round, s: reports, orders, the outer step", 0, given(0), took/100,
 		func(r round) float64 { return r.control })
 	if s.Of.StreamingEnabled {
 		hidden := given(min(1, s.Of.Fragments*s.Of.OverlapSteps/s.Of.InnerSteps))

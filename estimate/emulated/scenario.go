@@ -56,7 +56,7 @@ real:
   checkpoint_every: 0
   all_reduce: {algorithm: {{.Algorithm}}, bits: {{.Bits}}, entropy: "off"}
   links:
-    # The coordinator, whom the estimated run has not, is near.
+    # The estimated run has no coordinator, so the links of this one have no delay.
     default: {rate_up: {{.Rate}}bit, rate_down: {{.Rate}}bit, queue: 20ms, one_way_delay: 0s}
     groups:
 {{- range .Groups}}

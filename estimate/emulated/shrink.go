@@ -50,11 +50,11 @@ func Shrink(r estimate.Run) (Small, error) {
 	nodes, group := shape(in)
 	switch {
 	case page.IsSharded:
-		return refuse("vramPerNode", "is %v GB, too little for the model: pipelines have no counterpart in the testbed; emulate a smaller model, or nodes with more memory", in.VRAMPerNode)
+		return refuse("vramPerNode", "is %v GB, too little for the model: runs with pipelines cannot be emulated; emulate a smaller model, or nodes with more memory", in.VRAMPerNode)
 	case in.NumNodes < 2:
-		return refuse("numNodes", "is %v; one node syncs with nobody, and there is nothing to emulate; give at least 2", in.NumNodes)
+		return refuse("numNodes", "is %v: one node has no peer to sync with, so there is nothing to emulate; give at least 2", in.NumNodes)
 	case in.UseHierarchy && (in.NodesPerGroup < 2 || nodes < 2*group):
-		return refuse("nodesPerGroup", "is %v of %v nodes; a hierarchy needs two groups of two or more; change one of the two, or leave useHierarchy out", in.NodesPerGroup, in.NumNodes)
+		return refuse("nodesPerGroup", "is %v of %v nodes: a hierarchy needs two groups of two nodes or more; change nodesPerGroup or numNodes, or leave useHierarchy out", in.NodesPerGroup, in.NumNodes)
 	}
 	transfer := 16 * in.Parameters / in.Compression / (in.BandwidthMbps * 1e6) // of a vector, s
 	ring := 2 * (nodes - 1) * (transfer/nodes + in.LatencyMs/2000)
@@ -69,7 +69,7 @@ func Shrink(r estimate.Run) (Small, error) {
 	folded := min(steps, inner)
 	step := math.Round(1e6*scale*page.ComputeBlockSec/folded) / 1e6
 	if step < leastStep {
-		return refuse("bandwidthMbps", "is %v; a run with these links computes in %.2g %% of its time, too little to be seen in small; give more", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
+		return refuse("bandwidthMbps", "is %v: a run with these links computes for only %.2g %% of its time, too little to emulate; give more", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
 	}
 	// Steps are whole microseconds, and values whole numbers. The other quantities
 	// follow.
@@ -90,7 +90,7 @@ func Shrink(r estimate.Run) (Small, error) {
 	small.Parameters = max(leastValues, math.Round(transfer*rate*1e6/bits))
 	small.BandwidthMbps = math.Round(small.Parameters*bits/transfer) / 1e6
 	if small.BandwidthMbps > mostMbps+1 {
-		return refuse("bandwidthMbps", "is %v; a run with these links sends in %.2g %% of its time, too little to be seen in small; give less, or fewer innerSteps", in.BandwidthMbps, 100*transfer)
+		return refuse("bandwidthMbps", "is %v: a run with these links sends for only %.2g %% of its time, too little to emulate; give less, or fewer innerSteps", in.BandwidthMbps, 100*transfer)
 	}
 	latency := func(ms float64) float64 { return 2 * math.Round(1e6*scale*ms/2) / 1e6 } // whole nanoseconds one way
 	small.LatencyMs, small.RegionalLatency = latency(in.LatencyMs), latency(in.RegionalLatency)
@@ -131,12 +131,12 @@ func notes(of, small *estimate.Inputs) (all []string) {
 		}
 	}
 	note(small.NumNodes < of.NumNodes, "%v nodes stand for %v: at most %v are played, in whole groups", small.NumNodes, of.NumNodes, mostNodes)
-	note(of.StreamingEnabled, "syncs do not overlap computing, here and in what is predicted for it: the testbed's workers wait for them")
-	note(of.StragglerStrategy != "none", "all wait for the slowest: stragglerStrategy %s is not played", of.StragglerStrategy)
-	note(of.IsMoE && of.ExpertParallelism != "none", "what experts exchange is part of the time of a step")
-	note(of.UseHierarchy, "one reduction inside of groups and between them for each global sync; the %v regional ones before it are left out", of.RegionalSteps-1)
-	note(of.UseHierarchy && of.RegionalBandwidth != of.BandwidthMbps, "a node's link has one rate for all its peers, that of bandwidthMbps; regionalBandwidth is not played")
-	note(of.LatencyMs > 0 && small.LatencyMs < 2*leastDelay, "a one-way delay is %.3g ms, less than what a machine adds to it", small.LatencyMs/2)
+	note(of.StreamingEnabled, "syncs do not overlap computing in the emulated run and in its predictions, because the testbed's workers wait for syncs")
+	note(of.StragglerStrategy != "none", "all workers wait for the slowest one: stragglerStrategy %s is not played", of.StragglerStrategy)
+	note(of.IsMoE && of.ExpertParallelism != "none", "the exchange between experts is part of the time of a step")
+	note(of.UseHierarchy, "each global sync is one reduction within groups and between them; the %v regional syncs before it are left out", of.RegionalSteps-1)
+	note(of.UseHierarchy && of.RegionalBandwidth != of.BandwidthMbps, "a node's link has the rate bandwidthMbps for all its peers; regionalBandwidth is not played")
+	note(of.LatencyMs > 0 && small.LatencyMs < 2*leastDelay, "a one-way delay is %.3g ms, less than the delay that a machine adds", small.LatencyMs/2)
 	return all
 }
 

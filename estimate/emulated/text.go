@@ -39,7 +39,7 @@ func (r *Result) Write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nWhich assumptions held: are in the interval of what was shown, or make less than %v %% of the time\n", 100*Near)
+	fmt.Fprintf(w, "\nWhich assumptions held: those in the interval of the shown values, and those that change the time by less than %v %%\n", 100*Near)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "term\tpage\tmeasured\t%s\tpage off by\tmeasured off by\t\n", name)
 	for i := range r.Terms {
@@ -59,10 +59,10 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	switch {
 	case r.Whole != nil:
-		fmt.Fprintf(w, "\nThe run itself, %v nodes that do not overlap a sync with computing, has outer steps of %s with measured terms,\n%s as the page computes it; %s, if measured terms are off by as much there as here.\n",
+		fmt.Fprintf(w, "\nThe run itself, %v nodes that do not overlap a sync with computing, has outer steps of %s with measured terms,\n%s as the page computes it; %s, if measured terms have the same error there as in this emulation.\n",
 			r.Of.NumNodes, seconds(r.Whole.Measured), seconds(r.Whole.Page), seconds(r.Whole.Corrected))
 	case r.Measurements == nil:
-		fmt.Fprintln(w, "\n--calibration adds measured terms, and what they have for the run itself.")
+		fmt.Fprintln(w, "\n--calibration adds measured terms, and their estimate for the run itself.")
 	}
 	return nil
 }

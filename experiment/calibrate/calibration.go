@@ -97,7 +97,7 @@ func (c *Calibration) Warnings() (lines []string) {
 	lines = slices.Clone(c.Mixed)
 	for _, s := range c.Steps {
 		if !s.Good() && slices.ContainsFunc(c.Scenarios, func(p Prices) bool { return p.Scenario == s.Scenario }) {
-			lines = append(lines, fmt.Sprintf("the inner steps of %s have none of the shapes, and stay as they are in its copy: %s", s.Scenario, &s))
+			lines = append(lines, fmt.Sprintf("the inner steps of %s fit none of the shapes, so the copy keeps them unchanged: %s", s.Scenario, &s))
 		}
 	}
 	return lines
@@ -114,7 +114,7 @@ func (c *Calibration) place(runs []*Run) {
 		}
 		for _, line := range lines {
 			if !seen[line] {
-				c.Mixed = append(c.Mixed, fmt.Sprintf("the run %s was made with %s as the first one", r.Name, line))
+				c.Mixed = append(c.Mixed, fmt.Sprintf("the run %s differs from the first run: it was made with %s", r.Name, line))
 			}
 			seen[line] = true
 		}
@@ -211,7 +211,7 @@ func Load(file string) (*Calibration, error) {
 		return nil, fmt.Errorf("reading the calibration %s: %w; write it with testbed calibrate", file, err)
 	}
 	if c.Schema != Schema {
-		return nil, fmt.Errorf("the calibration %s has schema %d, this version reads %d; write it again with testbed calibrate", file, c.Schema, Schema)
+		return nil, fmt.Errorf("the calibration %s has schema %d, but this version reads schema %d; make a new calibration with testbed calibrate", file, c.Schema, Schema)
 	}
 	if e := c.Costs.Efficiency.Value; !(e > 0 && e <= 1) {
 		return nil, fmt.Errorf("the calibration %s: costs.efficiency.value is %v; it must lie in (0, 1]", file, e)
@@ -319,7 +319,7 @@ func (o *Observations) leftOut() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return " (" + strings.Join(parts, "; ") + ")"
+	return " (rounds left out: " + strings.Join(parts, "; ") + ")"
 }
 
 // unseen adds to Untold the costs without observations.
@@ -330,7 +330,7 @@ func (c *Calibration) unseen() {
 		why  string
 	}{
 		{"step", c.Costs.Step, "the inner steps of all workers vary or are slowed by the scenario"},
-		{"message", c.Costs.Message, "no round that counts has a worker of the round before"},
+		{"message", c.Costs.Message, "no usable round has a worker of the round before"},
 		{"fetch", c.Costs.Fetch, "nobody fetched the state"},
 		{"join", c.Costs.Join, "nobody joined late"},
 	} {
@@ -473,7 +473,7 @@ func (c *Calibration) fitReductions(all []Observation) {
 		if i < 0 {
 			break
 		}
-		why[told[i]] = "the reductions do not show any"
+		why[told[i]] = "the reductions show no such cost"
 		told = slices.Delete(told, i, i+1)
 	}
 	last := robust(rows)
@@ -483,7 +483,7 @@ func (c *Calibration) fitReductions(all []Observation) {
 		*to = Estimate{Value: at[j] * k.times, Unit: k.unit}
 		i := slices.Index(told, j)
 		if i < 0 || last == nil || low == nil {
-			c.Untold = append(c.Untold, Untold{k.name, cmp.Or(why[j], "the reductions do not tell it from other costs")})
+			c.Untold = append(c.Untold, Untold{k.name, cmp.Or(why[j], "the reductions do not separate this cost from others")})
 			continue
 		}
 		// The intervals are those of the last step's changes, around its result.
@@ -546,11 +546,11 @@ func (c *Calibration) fitFetches(o Observations) {
 		rows = append(rows, row{x: []float64{1, float64(f.Bytes)}, y: f.Measured - f.Links - 2*c.Costs.Message.Value/toMs, group: f.Run})
 	}
 	e := []Estimate{{Unit: "ms"}, {Unit: "ns"}}
-	why := "all fetches had as many bytes; what they cost is in fetch"
+	why := "all fetches had equally many bytes; fetch includes their cost"
 	told := determined(rows)
 	if len(told) == 2 {
 		if e = estimates(rows, []string{"ms", "ns"}, []float64{toMs, 1e9}); e[1].Value < 0 {
-			told, why = told[:1], "the fetches do not show any"
+			told, why = told[:1], "the fetches show no such cost"
 		}
 	}
 	if len(told) == 1 {

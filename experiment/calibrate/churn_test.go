@@ -96,7 +96,7 @@ func TestWholeNumbersLeaveHalfAMicrosecond(t *testing.T) {
 // TestCoarseTimeIsSaid: where a round takes a few microseconds of scenario time,
 // whole ones are too coarse.
 func TestCoarseTimeIsSaid(t *testing.T) {
-	if p := round(1.2, 3.4, 1e6); math.Abs(p.Error) < tolerance || len(p.Warnings()) != 1 || !strings.Contains(p.Warnings()[0], "-11.8 % wrong; lower real.time_scale") {
+	if p := round(1.2, 3.4, 1e6); math.Abs(p.Error) < tolerance || len(p.Warnings()) != 1 || !strings.Contains(p.Warnings()[0], "-11.8 %; lower real.time_scale") {
 		t.Errorf("3.4 µs become %+v, with %q", p, p.Warnings())
 	}
 }

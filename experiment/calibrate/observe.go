@@ -64,7 +64,7 @@ func ReadRuns(dirs ...string) ([]*Run, error) {
 			return nil, fmt.Errorf("reading the runs of a calibration: %w", err)
 		}
 		if len(runs) == before {
-			return nil, fmt.Errorf("no run in %s that ended on a real network; name a directory that testbed run, compare or calibrate has left", dir)
+			return nil, fmt.Errorf("%s has no run that ended on a real network; name a directory that testbed run, compare or calibrate wrote", dir)
 		}
 	}
 	return runs, nil
@@ -124,7 +124,7 @@ func ReadRun(dir string) (*Run, error) {
 // if so.
 func Fits(s *scenarios.Scenario) error {
 	because := func(what string) error {
-		return fmt.Errorf("its reductions %s; calibrations do not support that: run it without", what)
+		return fmt.Errorf("the reductions of the scenario %s, which calibrations do not support; remove that field", what)
 	}
 	switch x := s.Exchange(); {
 	case len(x.Fragments) > 1:
@@ -203,9 +203,9 @@ const (
 	leftInvalid  = "the emulation was not valid"
 	leftLinks    = "links changed (real.injects)"
 	leftCut      = "workers were cut off or stalled"
-	leftNobody   = "the coordinator was away, or the run was resumed"
+	leftNobody   = "the coordinator was down, or the run was resumed"
 	leftNoBytes  = "codes were shortened, and the record lacks the bytes sent"
-	leftNoOthers = "one worker alone"
+	leftNoOthers = "one worker was alone"
 )
 
 // Observe takes the observations from a run. It leaves out rounds that the

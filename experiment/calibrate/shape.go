@@ -87,7 +87,7 @@ func (c *Calibration) fitShapes(all []stepRatio) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if len(of[name]) < leastSteps {
-			c.Untold = append(c.Untold, Untold{"steps of " + name, fmt.Sprintf("%d inner steps count; a shape takes %d", len(of[name]), leastSteps)})
+			c.Untold = append(c.Untold, Untold{"steps of " + name, fmt.Sprintf("%d inner steps count, but a shape needs %d", len(of[name]), leastSteps)})
 			continue
 		}
 		if s, ok := fitShape(name, of[name]); ok {

@@ -64,18 +64,18 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	for _, s := range c.Steps {
 		fmt.Fprintf(out, "inner steps of %s: %s\n", s.Scenario, &s)
 		for _, of := range s.Classes {
-			fmt.Fprintf(out, "  %s: %.4g times as long as it says (%.4g – %.4g), by itself %.4g, distance %.3g of %d steps\n",
+			fmt.Fprintf(out, "  %s: %.4g times as long as the scenario says (%.4g – %.4g), own parameter %.4g, distance %.3g of %d steps\n",
 				cmp.Or(of.Name, "workers in no class"), of.Ratio.Value, of.Ratio.Low, of.Ratio.High, of.Parameter, of.KS, of.Ratio.Observations)
 		}
 	}
 	for _, u := range c.Untold {
-		fmt.Fprintf(out, "not told, left at the default: %s (%s)\n", u.Cost, u.Why)
+		fmt.Fprintf(out, "not determined, left at the default: %s (%s)\n", u.Cost, u.Why)
 	}
 	for _, l := range c.LeftOut {
 		fmt.Fprintf(out, "rounds left out: %d (%s)\n", l.Rounds, l.Why)
 	}
 	if c.Coded > 0 {
-		fmt.Fprintf(out, "reductions with shortened codes: %d (by the bytes that the records say)\n", c.Coded)
+		fmt.Fprintf(out, "reductions with shortened codes: %d (fitted by the recorded bytes)\n", c.Coded)
 	}
 	return nil
 }

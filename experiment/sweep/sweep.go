@@ -169,7 +169,7 @@ func parseAssignment(line []byte) (Assignment, error) {
 			return nil, err
 		}
 		if slices.ContainsFunc(a, func(o scenarios.Setting) bool { return o.Field == field }) {
-			return nil, fmt.Errorf("%s: given twice; keep one", field)
+			return nil, fmt.Errorf("%s: is given twice; keep one", field)
 		}
 		a = append(a, s)
 	}
@@ -177,7 +177,7 @@ func parseAssignment(line []byte) (Assignment, error) {
 		return nil, errors.New("is not a JSON object: it does not end")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has something behind the object; write one object a line")
+		return nil, errors.New("has text after the object; write one object a line")
 	}
 	return a, nil
 }
@@ -193,10 +193,10 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 	}
 	for i, axis := range axes {
 		if i >= maxFields {
-			return nil, invalid(axis.Field, fmt.Sprintf("is one field too many; at most %d are varied", maxFields))
+			return nil, invalid(axis.Field, fmt.Sprintf("is one field too many: at most %d fields can be varied", maxFields))
 		}
 		if len(cells)*len(axis.Values) > maxPoints {
-			return nil, invalid(axis.Field, fmt.Sprintf("makes more than %d points", maxPoints))
+			return nil, invalid(axis.Field, fmt.Sprintf("makes more than %d points; give fewer values", maxPoints))
 		}
 		var next []Assignment
 		for _, cell := range cells {
@@ -216,7 +216,7 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 	seen := make(map[string]bool, len(cells))
 	for _, c := range cells {
 		if seen[c.String()] {
-			return nil, invalid("list", "has twice: "+c.String())
+			return nil, invalid("list", "has an assignment twice: "+c.String())
 		}
 		seen[c.String()] = true
 	}
@@ -235,7 +235,7 @@ func ParseSeeds(text string) ([]uint64, error) {
 	case err != nil || err2 != nil || b < a:
 		return nil, invalid("seeds", fmt.Sprintf("%q is not a range of whole numbers; write for example 1..10", text))
 	case b-a >= maxPoints:
-		return nil, invalid("seeds", fmt.Sprintf("%q are more than %d seeds", text, maxPoints))
+		return nil, invalid("seeds", fmt.Sprintf("%q has more than %d seeds; give fewer", text, maxPoints))
 	}
 	seeds := make([]uint64, b-a+1)
 	for i := range seeds {
@@ -276,7 +276,7 @@ func (p *Plan) worldName() string {
 // and returns the first error.
 func (p *Plan) Check() error {
 	if n := float64(len(p.Cells)) * float64(len(p.Seeds)) * float64(p.Repeats) * float64(len(p.Policies)); n > maxPoints {
-		return invalid("", fmt.Sprintf("the fields make %.0f points with seeds, repeats and policies; at most %d are played", n, maxPoints))
+		return invalid("", fmt.Sprintf("the fields make %.0f points with seeds, repeats and policies, and at most %d can be played; give fewer values", n, maxPoints))
 	}
 	for _, cell := range p.Cells {
 		s, err := p.Scenario.With(cell...)

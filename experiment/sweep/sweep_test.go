@@ -152,12 +152,12 @@ func TestBadAxesAndSeeds(t *testing.T) {
 		"inner_stepz: is not a field; did you mean inner_steps?":                                     axis("inner_stepz=1"),
 		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:                     seeds("2..1"),
 		`seeds: "x" is not a range of whole numbers; write for example 1..10`:                        seeds("x"),
-		`seeds: "0..18446744073709551615" are more than 1000000 seeds`:                               seeds("0..18446744073709551615"),
+		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:                   seeds("0..18446744073709551615"),
 		"list: holds no assignment; write one JSON object a line":                                    list("\n\n"),
 		`list:2: is not a JSON object; write for example {"inner_steps": 4}`:                         list("{}\n[]"),
-		"list:1: inner_steps: given twice; keep one":                                                 list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps: is given twice; keep one":                                              list(`{"inner_steps":1,"inner_steps":2}`),
 		"list:1: inner_steps: must be a single number or text":                                       list(`{"inner_steps":[1]}`),
-		"list:1: has something behind the object; write one object a line":                           list(`{"inner_steps":1}{}`),
+		"list:1: has text after the object; write one object a line":                                 list(`{"inner_steps":1}{}`),
 		"list:1: is not a JSON object: it does not end":                                              list(`{"inner_steps":1`),
 		"list:3: inner_stepz: is not a field; did you mean inner_steps?":                             list("{}\n\n" + `{"inner_stepz":1}`),
 		`list:1: inner_steps: "1.5" is not a whole number; write it in digits alone`:                 list(`{"inner_steps":1.5}`),
@@ -624,8 +624,8 @@ func TestLearning(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"all with target_outer_steps=2",
-		"time is that to a validation loss of 2.20; each policy is held against baseline in the same cell, and that against the first cell, seed by seed",
+		"all points have target_outer_steps=2",
+		"time counts to a validation loss of 2.20; each policy is compared with baseline in its cell, and baseline with the first cell, seed by seed",
 		"8   straggler             2.200         2    2.85×          +10.00 %",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -644,7 +644,7 @@ func TestLearning(t *testing.T) {
 	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), nil)); err != nil || strings.Contains(text.String(), "learning") {
 		t.Errorf("nothing learnt yet: %v\n%s", err, text.String())
 	}
-	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00; each cell is held against the first one, seed by seed\n") {
+	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00; each cell is compared with the first one, seed by seed\n") {
 		t.Errorf("one policy: %v\n%s", err, text.String())
 	}
 	p = plan(t, "homogeneous")

@@ -108,7 +108,7 @@ func readHeader(table string) (h header, err error) {
 		return h, fmt.Errorf("is not a table of a sweep: there is no %s in its folder; choose another directory", HeaderFile)
 	}
 	if err != nil {
-		return h, fmt.Errorf("reading the meanings of the columns: %w", err)
+		return h, fmt.Errorf("reading the meaning of the columns: %w", err)
 	}
 	if err := json.Unmarshal(text, &h); err != nil || h.Sweep == 0 {
 		return h, fmt.Errorf("is not the table of a sweep: %s is not the header of one; choose another directory", name)
@@ -120,7 +120,7 @@ func readHeader(table string) (h header, err error) {
 func (h header) check(p *Plan) error {
 	switch {
 	case h.Sweep != Schema:
-		return fmt.Errorf("has version %d of the format, this program writes %d; choose another directory", h.Sweep, Schema)
+		return fmt.Errorf("has version %d of the format, but this program writes version %d; choose another directory", h.Sweep, Schema)
 	case h.Digest != p.Digest():
 		return fmt.Errorf("holds points of a different version of scenario %s; choose another directory", h.Scenario)
 	}
@@ -156,23 +156,23 @@ type csvRow struct {
 // columns are in the order of the CSV.
 var columns = []column{
 	{"set", "the fields set, by their paths in the scenario file", false, nil}, // the CSV has a column for each
-	{"seed", "of the run", false, func(r csvRow) any { return r.Seed }},
+	{"seed", "seed of the run", false, func(r csvRow) any { return r.Seed }},
 	{"repeat", "counts real runs of the same point from 1", false, func(r csvRow) any { return r.Repeat }},
 	{"policy", "the policy as it was given, with its parameters", false, func(r csvRow) any { return r.Policy }},
 	{"world", "sim or real", false, func(r csvRow) any { return r.World }},
 	{"world_name", "sim (churn's network), sim_links (the planned links) or real", false, nil},
 	{"complete", "all outer steps were done before the horizon", false, func(r csvRow) any { return r.Complete }},
 	{"wall_clock_us", "time of the last outer step, µs of scenario time", false, func(r csvRow) any { return r.WallClock }},
-	{"outer_steps", "how many were done", false, func(r csvRow) any { return r.OuterSteps }},
+	{"outer_steps", "number of outer steps that were done", false, func(r csvRow) any { return r.OuterSteps }},
 	{"compute_fraction", "share of the membership time spent in inner steps", false, func(r csvRow) any { return r.ComputeFraction }},
 	{"barrier_wait_fraction", "share of the membership time spent waiting for others", false, func(r csvRow) any { return r.BarrierWaitFraction }},
 	{"joiner_stall_us", "how long late joiners waited for the state, µs of scenario time", false, func(r csvRow) any { return r.JoinerStall }},
 	{"sidelined", "how often a worker was sidelined", false, func(r csvRow) any { return r.Sidelined }},
 	{"evicted", "how many workers were evicted", false, func(r csvRow) any { return r.Evicted }},
-	{"rejoined", "how often a sidelined worker was back in time", false, func(r csvRow) any { return r.Rejoined }},
-	{"bytes_sent", "by all workers to the ring's streams; 0 in the simulator", false, func(r csvRow) any { return r.BytesSent }},
+	{"rejoined", "how often a sidelined worker arrived in time again", false, func(r csvRow) any { return r.Rejoined }},
+	{"bytes_sent", "bytes that all workers sent to the ring's streams; 0 in the simulator", false, func(r csvRow) any { return r.BytesSent }},
 	{"lost", "share of the contributions that the workers could have made and no outer step has", false, func(r csvRow) any { return r.Lost }},
-	{"bit_identical", "all workers ended with the same bytes; null where none moved", false, func(r csvRow) any { return r.BitIdentical }},
+	{"bit_identical", "all workers ended with the same bytes; null where no bytes moved", false, func(r csvRow) any { return r.BitIdentical }},
 	{"fidelity", "verdict on the emulation", false, func(r csvRow) any { return r.Fidelity }},
 	{"dir", "record of a real run", false, func(r csvRow) any { return r.Dir }},
 	{"key", "names the point: scenario, set, seed, repeat, policy and world", false, func(r csvRow) any { return r.Key }},
@@ -183,8 +183,8 @@ var columns = []column{
 		}
 		return ""
 	}},
-	{"tokens_seen", "of the inner steps that outer steps have", true, func(r csvRow) any { return r.TokensSeen }},
-	{"tokens_lost", "of inner steps that were thrown away", true, func(r csvRow) any { return r.TokensLost }},
+	{"tokens_seen", "tokens of the inner steps that outer steps have", true, func(r csvRow) any { return r.TokensSeen }},
+	{"tokens_lost", "tokens of inner steps that were thrown away", true, func(r csvRow) any { return r.TokensLost }},
 	{"curve", "the validation loss at the start (round 0) and after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
 }
 

@@ -22,10 +22,10 @@ const maxShown = 60
 func WriteText(out io.Writer, s Summary) error {
 	fmt.Fprintf(out, "%s, %s: %d of %d points; medians over %d runs each", s.Scenario, worldName(s.World), s.Done, s.Points, len(s.Seeds)*s.Repeats)
 	if len(s.Seeds)*s.Repeats >= stats.LeastRepeats {
-		fmt.Fprintf(out, ", with %.3g %% intervals where the seeds change anything", 100*stats.Level(len(s.Seeds)*s.Repeats))
+		fmt.Fprintf(out, ", with %.3g %% intervals where the seeds change the result", 100*stats.Level(len(s.Seeds)*s.Repeats))
 	}
 	if fixed := s.Fixed(); len(fixed) > 0 {
-		fmt.Fprintf(out, "\nall with %s", fixed)
+		fmt.Fprintf(out, "\nall points have %s", fixed)
 	}
 	fmt.Fprintln(out, "\n= means that no difference between the policies has been shown, ! that runs were incomplete and do not count")
 	write := writeList
@@ -123,13 +123,13 @@ func writeLearning(out io.Writer, s Summary) error {
 	against, fields := "", s.Varied()
 	switch {
 	case len(s.Policies) > 1 && len(s.Cells) > 1:
-		against = fmt.Sprintf("; each policy is held against %s in the same cell, and that against the first cell, seed by seed", s.Policies[0])
+		against = fmt.Sprintf("; each policy is compared with %[1]s in its cell, and %[1]s with the first cell, seed by seed", s.Policies[0])
 	case len(s.Policies) > 1:
-		against = fmt.Sprintf("; each policy is held against %s, seed by seed", s.Policies[0])
+		against = fmt.Sprintf("; each policy is compared with %s, seed by seed", s.Policies[0])
 	case len(s.Cells) > 1:
-		against = "; each cell is held against the first one, seed by seed"
+		against = "; each cell is compared with the first one, seed by seed"
 	}
-	fmt.Fprintf(out, "\nlearning: time is that to a validation loss of %s%s\n\n", learning.LossText(*s.Target), against)
+	fmt.Fprintf(out, "\nlearning: time counts to a validation loss of %s%s\n\n", learning.LossText(*s.Target), against)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	for _, f := range fields {
 		fmt.Fprint(w, f.Field, "\t")

@@ -49,7 +49,7 @@ def test_a_launcher_that_closes_descriptors(own_folder, passed, works):
     if works:
         assert tb.simulate(sc, "baseline", network="links", train=True).complete
         return
-    with pytest.raises(tb.TestbedError, match="closes what it inherits.*pass_fds"):
+    with pytest.raises(tb.TestbedError, match="closes inherited descriptors.*pass_fds"):
         tb.simulate(sc, "baseline", network="links", train=True)
 
 

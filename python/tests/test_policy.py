@@ -119,7 +119,7 @@ def test_parameters():
         "share": {"name": "share", "type": "float", "default": 0.75},
         "longer": {"name": "longer", "type": "float", "default": 0.5, "range": {"low": 0.05, "high": 4, "log": True}},
     }
-    with pytest.raises(TypeError, match="no parameter patience; it has share, longer"):
+    with pytest.raises(TypeError, match="no parameter patience; its parameters are share, longer"):
         Patience(patience=2)
     with pytest.raises(TypeError, match="longer is 'a lot'; it must be float"):
         Patience(longer="a lot")

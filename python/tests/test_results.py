@@ -104,7 +104,7 @@ def test_pictures():
     assert len(ax.get_yticks()) == 4 and {t.get_text() for t in ax.get_legend().get_texts()} == {"inner steps", "all-reduce", "sidelined", "evicted"}
     assert {t.get_text() for t in ab.plot().get_legend().get_texts()} == {"baseline", "straggler"}
     assert len(ab.plot("wall-clock").patches) == 4
-    with pytest.raises(ValueError, match="trained"):
+    with pytest.raises(ValueError, match="validation loss"):
         ab.sim["straggler"].plot("loss")
     with pytest.raises(ValueError, match="timeline or loss"):
         ab.sim["straggler"].plot("pie")

@@ -90,7 +90,7 @@ func New(policies, links []string, runs []record.Summary) *Table {
 	case !t.Agree:
 		t.Verdict = fmt.Sprintf("the links differ from %s: %s", links[0], strings.Join(differ, "; "))
 	case len(unclear) > 0:
-		t.Verdict = fmt.Sprintf("the links are not shown to differ from %s: the same decisions, the same bytes, and intervals that hold no difference: %s", links[0], strings.Join(unclear, "; "))
+		t.Verdict = fmt.Sprintf("the links are not shown to differ from %s: the same decisions, the same bytes, and wall-clock intervals that contain 0: %s", links[0], strings.Join(unclear, "; "))
 	default:
 		t.Verdict = fmt.Sprintf("the links agree: wall-clocks within %.3g %% of %s, the same decisions, the same bytes", 100*Tolerance, links[0])
 	}

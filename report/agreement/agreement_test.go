@@ -50,7 +50,7 @@ func TestVerdicts(t *testing.T) {
 			runs := three(1.1)
 			runs[1].WallClock = 9_000
 			return runs
-		}, "the links are not shown to differ from user: the same decisions, the same bytes, and intervals that hold no difference: baseline on htb +10.0 % (-10.0 % to +10.0 %)"},
+		}, "the links are not shown to differ from user: the same decisions, the same bytes, and wall-clock intervals that contain 0: baseline on htb +10.0 % (-10.0 % to +10.0 %)"},
 		"one seed": {func() []record.Summary { return three(1.05)[:2] }, "wall-clock +5.0 %, which may be noise (with --repeat 3 there is an interval)"},
 		"another one was sidelined": {func() []record.Summary {
 			runs := three(1)

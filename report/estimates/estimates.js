@@ -34,7 +34,7 @@ const modes = [
   {is: /^/, letter: 'A', name: 'data parallel', colour: 'inner step'},
 ];
 const modeOf = p => modes.find(m => m.is.test(p.mode));
-const told = p => `<b>${figure(p.days)} days</b>, ${p.feasible ? 'within' : 'beyond'} what a run may take<br>${escape(p.mode)}<br>bound by ${escape(p.bottleneck.toLowerCase())} · learning ${figure(p.learning)} % · MFU ${figure(p.mfu)} %`;
+const told = p => `<b>${figure(p.days)} days</b>, ${p.feasible ? 'within' : 'beyond'} the time that a run may take<br>${escape(p.mode)}<br>bound by ${escape(p.bottleneck.toLowerCase())} · learning ${figure(p.learning)} % · MFU ${figure(p.mfu)} %`;
 const tip = () => ({confine: true, backgroundColor: colour.paper, borderColor: colour.line, textStyle: {color: colour.ink, fontSize: 12}});
 const named = (name, gap) => ({name, nameLocation: 'middle', nameGap: gap, nameTextStyle: {color: colour.soft, fontSize: 12}});
 
@@ -100,7 +100,7 @@ function curves() {
       return `<b>${escape(a.input)}=${escape(a.values[order[n]])}</b>` + lines.map(l => `<br>${escape(l.name)}: ${figure(l.points[n].days)} days ${modeOf(l.points[n]).letter}`).join('');
     }},
   });
-  legend('legend-curves', [...lines.map((l, k) => ['line', policyColour(k), l.name]), ...(limit ? [['dashes', colour.deadline, `${figure(sheet.maxDays)} days, which a run may take`]] : [])]);
+  legend('legend-curves', [...lines.map((l, k) => ['line', policyColour(k), l.name]), ...(limit ? [['dashes', colour.deadline, `${figure(sheet.maxDays)} days that a run may take`]] : [])]);
   get('caption-curves').textContent = `Days over ${a.input}${data.variants.length > 1 && second ? ', ' + data.variants[choice.variant] : ''}.`;
 }
 
@@ -153,9 +153,9 @@ function heat() {
   });
   get('heat').dataset.boundary = edges.length;
   const present = modes.filter(m => cells.some(([i, j]) => modeOf(at(i, j)) === m));
-  legend('legend-heat', [...present.reverse().map(m => ['ground', colour[m.colour] + '70', `${m.letter} ${m.name}`]), ...(edges.length ? [['line', colour.ink, sheet.maxDays > 0 ? `${figure(sheet.maxDays)} days, which a run may take` : 'what a run may take']] : [])]);
+  legend('legend-heat', [...present.reverse().map(m => ['ground', colour[m.colour] + '70', `${m.letter} ${m.name}`]), ...(edges.length ? [['line', colour.ink, sheet.maxDays > 0 ? `${figure(sheet.maxDays)} days that a run may take` : 'the time that a run may take']] : [])]);
   const within = cells.filter(([i, j]) => at(i, j).feasible).length;
-  get('caption-heat').textContent = `Days: the stronger the colour, the fewer. ${within === cells.length ? 'All are' : within ? `${within} of ${cells.length} are` : 'None is'} within what a run may take.`;
+  get('caption-heat').textContent = `Days: the stronger the colour, the fewer. ${within === cells.length ? 'All are' : within ? `${within} of ${cells.length} are` : 'None is'} within the time that a run may take.`;
 }
 
 function render() {

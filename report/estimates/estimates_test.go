@@ -107,7 +107,7 @@ func TestWhatHasNoPage(t *testing.T) {
 		want string
 		axes []string
 	}{
-		{"bandwidthMbps: makes more than 10000 points, the most that a page shows; give fewer values, or take --csv", []string{"numNodes=1" + numbers, "bandwidthMbps=1" + numbers}},
+		{"bandwidthMbps: makes more than 10000 points, the most that a page shows; give fewer values, or use --csv", []string{"numNodes=1" + numbers, "bandwidthMbps=1" + numbers}},
 		{"mfu: is 3; it must be from 0.0001 to 1 (with mfu=3)", []string{"mfu=0.3,3"}},
 		{"mfu: is swept twice; keep one", []string{"mfu=0.3", "mfu=0.4"}},
 	} {
@@ -222,18 +222,18 @@ func TestReadingWhatWasPrinted(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(map[string]any){
-		"inputs: are missing":                func(o map[string]any) { delete(o, "inputs") },
-		"inputs: mfu: is 3; it must be":      func(o map[string]any) { o["inputs"].(map[string]any)["mfu"] = 3 },
-		"axes: mfus: unknown field":          func(o map[string]any) { o["axes"].([]any)[0].(map[string]any)["input"] = "mfus" },
-		"axes: precision: is swept twice":    func(o map[string]any) { o["axes"].([]any)[0] = o["axes"].([]any)[1] },
-		"points: are 0; the axes make 12":    func(o map[string]any) { o["points"] = []any{} },
-		"points[3].days: is 7; this version": func(o map[string]any) { o["points"].([]any)[3].(map[string]any)["days"] = 7 },
-		`variant: is ""; it must be page`:    func(o map[string]any) { o["measurements"], o["points"] = nil, []any{} },
-		"measurements: efficiency: is 2":     func(o map[string]any) { o["measurements"].(map[string]any)["efficiency"] = 2 },
+		"inputs: there are none":                           func(o map[string]any) { delete(o, "inputs") },
+		"inputs: mfu: is 3; it must be":                    func(o map[string]any) { o["inputs"].(map[string]any)["mfu"] = 3 },
+		"axes: mfus: unknown field":                        func(o map[string]any) { o["axes"].([]any)[0].(map[string]any)["input"] = "mfus" },
+		"axes: precision: is swept twice":                  func(o map[string]any) { o["axes"].([]any)[0] = o["axes"].([]any)[1] },
+		"points: there are 0, but the axes make 12":        func(o map[string]any) { o["points"] = []any{} },
+		"points[3].days: the file has 7, but this version": func(o map[string]any) { o["points"].([]any)[3].(map[string]any)["days"] = 7 },
+		`variant: "" must be page`:                         func(o map[string]any) { o["measurements"], o["points"] = nil, []any{} },
+		"measurements: efficiency: is 2":                   func(o map[string]any) { o["measurements"].(map[string]any)["efficiency"] = 2 },
 	} {
 		object := printed(t, s)
 		change(object)
-		if _, err := read(object); err == nil || !strings.HasPrefix(err.Error(), name+": "+want) || !strings.HasSuffix(err.Error(), "; give what testbed estimate --json has printed") {
+		if _, err := read(object); err == nil || !strings.HasPrefix(err.Error(), name+": "+want) || !strings.HasSuffix(err.Error(), "; name a file with the output of testbed estimate --json") {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}

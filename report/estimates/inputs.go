@@ -39,13 +39,13 @@ func groups() []group {
 	return []group{
 		{"What is trained", []control{
 			number("parameters", "", 1e8, 1e13), number("tokens", "", 1e9, 1e15), box("isMoE", "a mixture of experts"),
-			number("activeParams", "that a token passes", 1e8, 1e13), whole("moeLayers", "layers with experts", 0, 200),
+			number("activeParams", "parameters that a token passes", 1e8, 1e13), whole("moeLayers", "layers with experts", 0, 200),
 			words("expertParallelism", "", "none", "regional", "global"),
 		}},
 		{"Nodes", []control{
 			whole("numNodes", "", 1, 1e4), number("pflopsPerNode", "10¹⁵ FLOP/s at peak", 0.1, 1e4), number("vramPerNode", "10⁹ bytes", 8, 1e5),
 			number("mfu", "share of the peak", 0.05, 1), words("precision", "", "FP16", "FP8", "FP4"),
-			number("nodeSpread", "of step times, which nodes keep", 0, 0.4), number("stepSpread", "of single steps' times", 0, 0.4),
+			number("nodeSpread", "spread of step times between nodes", 0, 0.4), number("stepSpread", "spread of step times on one node", 0, 0.4),
 		}},
 		{"Network", []control{
 			number("bandwidthMbps", "10⁶ bit/s each way", 1, 1e5), number("latencyMs", "ms of round trip", 1, 1000),
@@ -53,11 +53,11 @@ func groups() []group {
 			number("regionalLatency", "ms of round trip", 0.1, 200), whole("regionalSteps", "regional syncs for a global one", 1, 256),
 		}},
 		{"Algorithm", []control{
-			whole("innerSteps", "for each sync", 1, 1e4), number("compression", "of pseudo-gradients", 1, 256),
+			whole("innerSteps", "steps for each sync", 1, 1e4), number("compression", "of pseudo-gradients", 1, 256),
 			number("localBatch", "tokens of a step", 1024, 1e8), box("streamingEnabled", "syncs overlap computing"),
 			words("stragglerStrategy", "", "none", "threshold", "redundancy"), number("ppCompression", "of activations", 1, 100),
 			whole("microBatches", "of a pipeline's step", 1, 256), whole("fragments", "of a streamed sync", 1, 64),
-			whole("overlapSteps", "while a fragment is sent", 0, 100),
+			whole("overlapSteps", "steps while a fragment is sent", 0, 100),
 		}},
 		{"How long a run may take (growth, log10 a year)", []control{
 			number("hwGrowth", "of hardware", 0, 1), number("swGrowth", "of software", 0, 1), number("investGrowth", "of investment", 0, 1),

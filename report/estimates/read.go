@@ -35,7 +35,7 @@ func Read(name string) (*estimate.Sweep, error) {
 	}
 	s, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; give what testbed estimate --json has printed", name, err)
+		return nil, fmt.Errorf("%s: %w; name a file with the output of testbed estimate --json", name, err)
 	}
 	return s, nil
 }
@@ -51,7 +51,7 @@ func parse(text []byte) (*estimate.Sweep, error) {
 		s.Run = estimate.Run{Inputs: f.Page.Inputs, Further: f.Further}
 		f.Results = f.Page.Results
 	case f.Inputs == nil:
-		return nil, errors.New("inputs: are missing")
+		return nil, errors.New("inputs: there are none")
 	default:
 		s.Run = *f.Inputs
 	}
@@ -67,7 +67,7 @@ func parse(text []byte) (*estimate.Sweep, error) {
 		s.Variants = []estimate.Variant{f.Variant}
 	}
 	if v := s.Variants[0]; v != estimate.Page && v != estimate.Document {
-		return nil, fmt.Errorf("variant: is %q; it must be page or document, or there must be measurements", v)
+		return nil, fmt.Errorf("variant: %q must be page or document, or there must be measurements", v)
 	}
 	if s.Measured == nil {
 		s.Run.Further = estimate.DefaultFurther()
@@ -101,11 +101,11 @@ func (f *file) check(s *estimate.Sweep) error {
 		return fmt.Errorf("axes: %w", err)
 	}
 	if len(f.Axes) > 0 && len(points) != len(want) {
-		return fmt.Errorf("points: are %d; the axes make %d", len(points), len(want))
+		return fmt.Errorf("points: there are %d, but the axes make %d", len(points), len(want))
 	}
 	for i, p := range points {
 		if !(math.Abs(p.Days-want[i].Days) <= 1e-9*want[i].Days) {
-			return fmt.Errorf("points[%d].days: is %v; this version computes %v", i, p.Days, want[i].Days)
+			return fmt.Errorf("points[%d].days: the file has %v, but this version computes %v", i, p.Days, want[i].Days)
 		}
 	}
 	return nil

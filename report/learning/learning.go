@@ -300,7 +300,7 @@ func (r *Result) Headline() string {
 	best := r.Best()
 	text := r.against(*best)
 	if len(r.Policies) > 2 && best.Sooner.Median > 1 {
-		text = fmt.Sprintf("Of %d policies %s was the first: it %s", len(r.Policies), best.Name, strings.TrimPrefix(text, best.Name+" "))
+		text = fmt.Sprintf("Of %d policies %s was the fastest: it %s", len(r.Policies), best.Name, strings.TrimPrefix(text, best.Name+" "))
 	}
 	return text
 }
@@ -376,7 +376,7 @@ func (r *Result) against(p Policy) string {
 	case p.Time.N == 0:
 		text := fmt.Sprintf("%s never reached %s which %s had after %s: it ended at %s", p.Name, r.goal(), first.Name, first.When(), p.FinalText())
 		if p.Own.N > 0 {
-			text += fmt.Sprintf(", and came to that %s as fast as %s", ratioText(p.Own), first.Name)
+			text += fmt.Sprintf(", and reached that loss %s as fast as %s", ratioText(p.Own), first.Name)
 		}
 		return text + "."
 	case first.Time.N == 0:
@@ -444,7 +444,7 @@ func Of(sum record.Summary) string {
 		return ""
 	}
 	last := c.last()
-	first := "after the first"
+	first := "after the first one"
 	switch n := c.Points[0].Round; {
 	case n == 0:
 		first = "at the start"
@@ -568,9 +568,9 @@ func relative(e stats.Estimate) string {
 
 // Legend explains the table's columns.
 func (r *Result) Legend() string {
-	text := fmt.Sprintf("loss: on data that no worker trains on. Time to %s is scenario time, between evaluations on the line", LossText(r.Target))
+	text := fmt.Sprintf("The loss is measured on data that no worker trains on. Time to %s is scenario time, interpolated linearly between evaluations", LossText(r.Target))
 	if !r.Asked {
-		text += fmt.Sprintf("; it is the %s of %s (--loss chooses another)", r.FinalName(), r.Policies[0].Name)
+		text += fmt.Sprintf("; this target is the %s of %s (--loss chooses another)", r.FinalName(), r.Policies[0].Name)
 	}
 	return text
 }

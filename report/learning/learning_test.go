@@ -70,7 +70,7 @@ func TestResult(t *testing.T) {
 	if r.Target != 2 || r.Asked || r.Policies[0].Time.Median != 30e6 || r.Policies[1].Unreached != 3 || r.Policies[1].Own.Median != 2.7 {
 		t.Errorf("%+v", r)
 	}
-	if got, want := r.Headline(), "straggler never reached baseline's highest final loss, 2.00, which baseline had after 30.0 s: it ended at 2.200, and came to that 2.70× as fast as baseline."; got != want {
+	if got, want := r.Headline(), "straggler never reached baseline's highest final loss, 2.00, which baseline had after 30.0 s: it ended at 2.200, and reached that loss 2.70× as fast as baseline."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if p := r.ByPolicy["straggler"]; p.Unreached != 3 || len(p.Curves) != 3 {
@@ -133,7 +133,7 @@ func TestNothingLearnt(t *testing.T) {
 	if text := learning.Of(plain); text != "" {
 		t.Errorf("%q", text)
 	}
-	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 after 10 outer steps, from 3.750 after the first; 200 tokens seen, 10 thrown away" {
+	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 after 10 outer steps, from 3.750 after the first one; 200 tokens seen, 10 thrown away" {
 		t.Errorf("%q", text)
 	}
 }
@@ -152,7 +152,7 @@ func TestGradients(t *testing.T) {
 		}
 	}
 	sum.LayerErrors = []record.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}
-	if got, want := learning.OfGradients(sum), "pseudo-gradients: cosine to the mean 0.90 in round 1, 0.45 in round 10; quantisation takes 1.4 %, most of position (3.4 %)"; got != want {
+	if got, want := learning.OfGradients(sum), "pseudo-gradients: cosine to the mean 0.90 in round 1, 0.45 in round 10; quantisation error 1.4 %, largest in position (3.4 %)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	g := learning.NewGradients("baseline", sum)

@@ -236,7 +236,7 @@ function arrivals() {
         seen.late = seen.late || a.late;
         points.push({
           value: [r.round + lane.get(a.node), drawn(a.offset_us)], symbol: a.late ? 'emptyCircle' : 'circle',
-          text: `<b>${escape(a.node)}</b> in round ${r.round}: ${micros(a.offset_us)} after the first${a.late ? ', late' : ''}`,
+          text: `<b>${escape(a.node)}</b> in round ${r.round}: ${micros(a.offset_us)} after the first arrival${a.late ? ', late' : ''}`,
           label: {show: (far || a.late) && !crowded, formatter: a.node, position: 'left', color: colour.ink, fontSize: 11},
         });
       }
@@ -255,7 +255,7 @@ function arrivals() {
         const d = r.deadline, credit = d.credit_us || 0;
         const why = d.k != null ? ` = the larger of ${micros(d.min_slack_us)} and median ${micros(d.median_us)} + ${d.k} × MAD ${micros(d.mad_us)}`
           : Object.entries(d.numbers || {}).map(([name, n]) => `; ${name} ${n}`).join('');
-        lines.push([r.round, drawn(d.offset_us), 'deadline', `deadline of round ${r.round}: ${micros(d.offset_us)} after the first${why}`
+        lines.push([r.round, drawn(d.offset_us), 'deadline', `deadline of round ${r.round}: ${micros(d.offset_us)} after the first arrival${why}`
           + (credit ? `; and ${micros(credit)} of credit for catching up` : '')]);
       }
     }
@@ -281,7 +281,7 @@ function arrivals() {
         nameTextStyle: {color: colour.soft, fontSize: 11},
         axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, customValues: s.rounds.map(r => r.round)}, axisTick: {customValues: s.rounds.map(r => r.round), lineStyle: {color: colour.line}}});
     }),
-    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'log', min: 1, max: 2 * top, ...yName('after the first'), axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, formatter: v => v > top ? '' : short(v)}})),
+    yAxis: sides.map((_, k) => axis({gridIndex: k, type: 'log', min: 1, max: 2 * top, ...yName('after the first arrival'), axisLabel: {color: colour.soft, fontSize: 11, hideOverlap: true, formatter: v => v > top ? '' : short(v)}})),
     series,
   });
   legend('legend-arrivals', [
@@ -443,7 +443,7 @@ function losses() {
   const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
   legend('legend-loss', [
     ...data.learning.policies.map((p, k) => [shapes[policySymbol(k)] || 'bar', policyColour(k), p.name]),
-    ['dashes', colour.median, 'the loss that times are to'],
+    ['dashes', colour.median, 'the target loss'],
   ]);
 }
 

@@ -131,18 +131,18 @@ func headline(rec *Record, s Story) string {
 	case *s.Exit != 0:
 		return fmt.Sprintf("The program exited with code %d after %s", *s.Exit, seconds(s.End))
 	case len(s.Programs) == 0:
-		return fmt.Sprintf("The program ended well after %s", seconds(s.End))
+		return fmt.Sprintf("The program ended without a failure after %s", seconds(s.End))
 	}
-	return fmt.Sprintf("All programs ended well after %s", seconds(s.End))
+	return fmt.Sprintf("All programs ended without a failure after %s", seconds(s.End))
 }
 
 // ending answers the question how the programs ended.
 func ending(s Story) document.Answer {
-	a := document.Answer{Question: "How did it end?"}
+	a := document.Answer{Question: "How did the programs end?"}
 	switch {
 	case s.Exit == nil:
-		a.Short = "it is not on record"
-		a.Text = []string{"The record has no end: testbed was killed."}
+		a.Short = "the record has no end"
+		a.Text = []string{"Testbed was killed before it could record the end."}
 	case *s.Exit == 0:
 		a.Short = "exit code 0"
 	default:
@@ -156,7 +156,7 @@ func ending(s Story) document.Answer {
 
 // faults answers the question which faults programs and links had.
 func faults(rec *Record, s Story) document.Answer {
-	a := document.Answer{Question: "What happened meanwhile?"}
+	a := document.Answer{Question: "Which injects happened?"}
 	switch n := len(s.Injects) + len(s.Links); n {
 	case 0:
 		a.Short = "no inject"
@@ -164,7 +164,7 @@ func faults(rec *Record, s Story) document.Answer {
 		a.Short = words.Count(n, "inject")
 	}
 	if s.Clock == nil {
-		a.Text = append(a.Text, fmt.Sprintf("The clock of the scenario did not start (--clock %s), and without it nothing happens.", rec.Run.Clock))
+		a.Text = append(a.Text, fmt.Sprintf("The clock of the scenario did not start (--clock %s), so no inject happened.", rec.Run.Clock))
 	} else {
 		a.Text = append(a.Text, fmt.Sprintf("The scenario's clock started after %s, with %s.", seconds(*s.Clock), s.ClockBy))
 	}
@@ -189,7 +189,7 @@ func traffic(s Story) document.Answer {
 		}
 	}
 	if by == "" {
-		a.Short = "nothing is on record"
+		a.Short = "no traffic is on record"
 		return a
 	}
 	a.Short = fmt.Sprintf("%.1f MB", float64(all)/1e6)
@@ -199,17 +199,17 @@ func traffic(s Story) document.Answer {
 
 // trust answers the question whether the network was as planned.
 func trust(rec *Record, s Story) document.Answer {
-	a := document.Answer{Question: "Was the network what it claimed?"}
+	a := document.Answer{Question: "Did the network match its plan?"}
 	if rec.Verdict == nil {
 		a.Short = "there is no verdict"
 		if s.Clock == nil {
-			a.Text = []string{"The network is watched from the start of the scenario's clock on."}
+			a.Text = []string{"The network is measured only from the start of the scenario's clock on."}
 		}
 		return a
 	}
 	a.Short, a.Level, a.Text = string(rec.Verdict.Verdict), rec.Verdict.Verdict, rec.Verdict.Reasons
 	if rec.Verdict.Verdict == fidelity.Valid {
-		a.Text = []string{"It matched its plan since the scenario's clock started."}
+		a.Text = []string{"The network matched its plan since the scenario's clock started."}
 	}
 	return a
 }

@@ -54,7 +54,7 @@ func Read(dir string) (*Record, error) {
 	}
 	rec.Run = *rec.Events[0].Run
 	if rec.Run.Schema > record.Schema {
-		return nil, fmt.Errorf("%s: its format %d is newer than this program, which reads up to %d; take a newer testbed", file.Name(), rec.Run.Schema, record.Schema)
+		return nil, fmt.Errorf("%s: its format %d is too new, because this program reads formats up to %d; use a newer testbed", file.Name(), rec.Run.Schema, record.Schema)
 	}
 	text, err := os.ReadFile(record.Dir(dir).Path(record.FidelityFile))
 	switch {

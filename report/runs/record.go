@@ -123,7 +123,7 @@ func Read(dirs ...string) (*Record, error) {
 	}
 	for _, run := range rec.Runs {
 		if run.Scenario != rec.Scenario.Name {
-			return nil, fmt.Errorf("%s is a run of %s, and there are runs of %s; make a report for each", run.Dir, run.Scenario, rec.Scenario.Name)
+			return nil, fmt.Errorf("%s is a run of %s, and other runs are of %s; make a report for each scenario", run.Dir, run.Scenario, rec.Scenario.Name)
 		}
 	}
 	return rec, nil
@@ -155,7 +155,7 @@ func runDirs(dir string) ([]string, error) {
 		return nil, fmt.Errorf("%s: the run has not ended, so there is no %s; wait for it or, if it was killed, resume it with testbed run --resume %[1]s", dir, record.SummaryFile)
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("%s: it has no %s, and no runs of a comparison; name a directory that run or compare has made", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s: there is no %s and no run of a comparison; name a directory that run or compare wrote", dir, record.SummaryFile)
 	}
 	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(cmp.Compare(repeat(a), repeat(b)), cmp.Compare(a, b)) })
 	return runs, nil
@@ -269,7 +269,7 @@ func (rec *Record) readScenario(run *Run) error {
 		return fmt.Errorf("%s differs from the scenario of the other runs; make a report for each scenario", file)
 	case sum.World == record.Sim:
 	case rec.scaled && sum.TimeScale != *scale:
-		return fmt.Errorf("%s was run with a time scale of %g, and others with %g; make a report for each time scale", dir, sum.TimeScale, *scale)
+		return fmt.Errorf("%s was run with a time scale of %g, and other runs with %g; make a report for each time scale", dir, sum.TimeScale, *scale)
 	default:
 		*scale, rec.scaled = sum.TimeScale, true
 	}

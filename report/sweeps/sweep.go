@@ -409,7 +409,7 @@ func (p *sweepPage) set(c *sweep.Cell, of func(sweep.Cell) *stats.Estimate) stri
 	text := strings.Join(parts, ", ")
 	switch {
 	case text == "" && len(p.Results.Fields) > 0:
-		text = "what all cells have"
+		text = "the values that all cells have"
 	case text == "":
 		text = "the scenario as it is"
 	}
@@ -470,7 +470,7 @@ func (p *sweepPage) headline() string {
 		if least == nil {
 			return fmt.Sprintf("No run of the %s was complete.", cells)
 		}
-		return fmt.Sprintf("Under %s the wall-clock of %s lies between %s and %s µs; it is least with %s.", p.Results.Policies[0], cells,
+		return fmt.Sprintf("Under %s the wall-clock of %s lies between %s and %s µs, and is least with %s.", p.Results.Policies[0], cells,
 			number(p.wallOf(*least).Median), number(p.wallOf(*most).Median), p.set(least, p.wallOf))
 	}
 	name, reference := p.best(), words.Policy(p.Reference())
@@ -490,15 +490,15 @@ func (p *sweepPage) headline() string {
 		text = fmt.Sprintf("Over %s %s was %s to %s as fast as %s, most with %s", cells, words.Policy(name), low, high, reference, p.set(most, speedup))
 	}
 	if n := len(p.Results.Policies); n > 2 {
-		text = fmt.Sprintf("Of %d policies %s gained most. ", n, name) + text
+		text = fmt.Sprintf("Of %d policies %s gained the most. ", n, name) + text
 	}
 	switch {
 	case slower > 0:
-		return text + fmt.Sprintf("; it lost in %d.", slower)
+		return text + fmt.Sprintf("; it was slower in %d.", slower)
 	case open > 0:
-		return text + fmt.Sprintf("; it never lost, and in %d no difference was shown.", open)
+		return text + fmt.Sprintf("; it was never slower, and in %d no difference was shown.", open)
 	}
-	return text + "; it never lost."
+	return text + "; it was never slower."
 }
 
 // learnt says how much sooner than the first policy another one reached the
@@ -564,9 +564,9 @@ func (p *sweepPage) whereMost() document.Answer {
 }
 
 func (p *sweepPage) everLost() document.Answer {
-	a := document.Answer{Question: "Does the policy ever lose?"}
+	a := document.Answer{Question: "Is the policy ever slower?"}
 	if len(p.Results.Policies) > 2 {
-		a.Question = fmt.Sprintf("Does a policy ever lose to %s?", words.Policy(p.Reference()))
+		a.Question = fmt.Sprintf("Is a policy ever slower than %s?", words.Policy(p.Reference()))
 	}
 	if len(p.Results.Policies) < 2 {
 		a.Short = "not known"
@@ -604,10 +604,10 @@ func (p *sweepPage) everLost() document.Answer {
 		}
 	}
 	if same {
-		a.Text = append(a.Text, "Where all runs of a cell took the same the seeds change nothing, and there is no interval.")
+		a.Text = append(a.Text, "Where all runs of a cell took the same time, the seeds change nothing, and there is no interval.")
 	}
 	if few {
-		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs there is no interval, and the median alone decides: it may be chance. Use --seeds or --repeat.", stats.LeastRepeats))
+		a.Text = append(a.Text, fmt.Sprintf("Where there are fewer than %d pairs of runs, there is no interval. The median alone decides, and the difference may be chance. Use --seeds or --repeat.", stats.LeastRepeats))
 	}
 	return a
 }
@@ -623,7 +623,7 @@ func (p *sweepPage) whatWasPlayed() document.Answer {
 		a.Text = append(a.Text, "Varied: "+strings.Join(fields, ", ")+".")
 	}
 	if fixed := r.Fixed(); len(fixed) > 0 {
-		a.Text = append(a.Text, "All with "+fixed.String()+".")
+		a.Text = append(a.Text, "All points have "+fixed.String()+".")
 	}
 	text := counted(len(r.Seeds), "seed")
 	if r.Repeats > 1 {
@@ -663,15 +663,15 @@ func (p *sweepPage) trainingAnswer() document.Answer {
 		return a
 	}
 	a.Short = fmt.Sprintf("validation loss down to %.3f", least.o.Final.Median)
-	a.Text = []string{"Least: " + least.what + "."}
+	a.Text = []string{"Lowest loss: " + least.what + "."}
 	if soonest.o.Time.N > 0 {
-		a.Text = append(a.Text, fmt.Sprintf("First at a loss of %s: %s, after %s.", learning.LossText(*p.Results.Target), soonest.what, soonest.o.When()))
+		a.Text = append(a.Text, fmt.Sprintf("Fastest to a loss of %s: %s, after %s.", learning.LossText(*p.Results.Target), soonest.what, soonest.o.When()))
 	}
 	return a
 }
 
 func (p *sweepPage) trust() document.Answer {
-	a := document.Answer{Question: "Can it be trusted?", Short: "simulated only"}
+	a := document.Answer{Question: "Can the result be trusted?", Short: "simulated only"}
 	incomplete := map[string]int{}
 	verdicts := map[fidelity.Level]int{}
 	for _, rows := range p.Results.Rows {
@@ -683,17 +683,17 @@ func (p *sweepPage) trust() document.Answer {
 		}
 	}
 	if p.World == record.Real {
-		a.Level, a.Short = fidelity.Valid, "yes: every emulation was what it claimed to be"
+		a.Level, a.Short = fidelity.Valid, "yes: every emulation matched its plan"
 		for _, level := range []fidelity.Level{fidelity.Suspect, fidelity.Invalid} {
 			if n := verdicts[level]; n > 0 {
 				a.Level, a.Short = level, fmt.Sprintf("%s %s", counted(n, "run"), level)
-				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their directories say why.", words.Capital(string(level)), n, p.Results.Done))
+				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their run directories give the reasons.", words.Capital(string(level)), n, p.Results.Done))
 			}
 		}
 	}
 	for _, name := range p.Results.Policies {
 		if n := incomplete[name]; n > 0 {
-			a.Text = append(a.Text, fmt.Sprintf("Incomplete under %s: %s, which count for no wall-clock.", name, counted(n, "run")))
+			a.Text = append(a.Text, fmt.Sprintf("Incomplete under %s: %s, which are left out of wall-clocks.", name, counted(n, "run")))
 		}
 	}
 	if p.Results.Done < p.Results.Points {

@@ -216,7 +216,7 @@ function lossCurves() {
   const shapes = {rect: 'bar', circle: 'dot', triangle: 'triangle', diamond: 'diamond'};
   legend('legend-curves', [
     ...lines.map(l => [shapes[policySymbol(view.place(l))] || 'bar', policyColour(view.place(l)), view.line(l)]),
-    ['dashes', colour.median, 'the loss that times are to'],
+    ['dashes', colour.median, 'the target loss'],
     ...(data.curves.filter(view.of).length > most ? [['ground', colour.line, `and ${data.curves.filter(view.of).length - most} more cells`]] : []),
   ]);
 }

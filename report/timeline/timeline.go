@@ -387,7 +387,7 @@ func markText(e record.Event) string {
 	case record.Restart:
 		return fmt.Sprintf("process %d of %s begins", e.Incarnation, e.Node)
 	case record.Fail:
-		return e.Node + " gives up, and says so"
+		return e.Node + " tells the coordinator that it gives up"
 	case record.Preempt:
 		if e.Duration == 0 {
 			return e.Node + " is preempted without notice"
@@ -401,7 +401,7 @@ func markText(e record.Event) string {
 	case record.CoordinatorBack:
 		return "the coordinator is back"
 	case record.RunResume:
-		return fmt.Sprintf("everything had died; the run goes on from outer step %d", e.Round)
+		return fmt.Sprintf("all processes had died; the run continues from outer step %d", e.Round)
 	case record.UploadStart:
 		return fmt.Sprintf("%s begins to upload outer state %d", e.Node, e.Round)
 	case record.UploadDone:
@@ -418,14 +418,14 @@ func markText(e record.Event) string {
 	case record.Pause:
 		return e.Node + " is paused"
 	case record.Resume:
-		return e.Node + " goes on"
+		return e.Node + " continues"
 	case record.Partition:
-		return words.Workers(e.IDs) + " cut off from everybody else"
+		return "a partition cuts off " + words.Workers(e.IDs)
 	case record.Heal:
 		if len(e.IDs) == 0 {
 			return "all partitions end"
 		}
-		return words.Workers(e.IDs) + " connected again"
+		return "the partition ends for " + words.Workers(e.IDs)
 	case record.LinkFault:
 		if e.Op == "" { // in older records
 			return linkText(e) + " changes"
@@ -434,17 +434,17 @@ func markText(e record.Event) string {
 	case record.LinkRestored:
 		return linkText(e) + " is as before"
 	case record.Sideline:
-		return fmt.Sprintf("%s sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
+		return fmt.Sprintf("%s is sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case record.Rejoin:
-		return fmt.Sprintf("%s back in time in round %d", e.Node, e.Round)
+		return fmt.Sprintf("%s arrives in time again in round %d", e.Node, e.Round)
 	case record.Evict:
-		return fmt.Sprintf("%s evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), words.Because(e.Reason))
+		return fmt.Sprintf("%s is evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), words.Because(e.Reason))
 	case record.Reject:
-		return e.Node + " refused"
+		return e.Node + " is refused"
 	case record.ReduceAbort:
-		return fmt.Sprintf("all-reduce of round %d aborted (%s)", e.Round, ruleOf(e.Reason))
+		return fmt.Sprintf("the all-reduce of round %d is aborted (%s)", e.Round, ruleOf(e.Reason))
 	case record.Horizon:
-		return "horizon reached"
+		return "the run reaches its horizon"
 	}
 	return voteText(e)
 }
@@ -453,9 +453,9 @@ func markText(e record.Event) string {
 func voteText(e record.Event) string {
 	switch e.Type {
 	case record.FailReduce:
-		return "a reduction is to fail at " + e.Node
+		return "the scenario makes a reduction fail at " + e.Node
 	case record.Diverged:
-		return fmt.Sprintf("outer step %d is taken again, by %s: lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
+		return fmt.Sprintf("outer step %d is repeated by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
 	case record.Undone:
 		return fmt.Sprintf("the last %d outer steps of lineage %d are lost: %s was the last to hold them", e.Step, e.Lineage, e.Node)
 	}

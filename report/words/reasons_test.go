@@ -64,7 +64,7 @@ func TestQuorumAfterTheDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "6 of 7 had arrived (6 needed) when the round closed; the deadline was 370,005 µs after the first"
+	const want = "6 of 7 had arrived (6 needed) when the round closed; the deadline was 370,005 µs after the first arrival"
 	if text := strings.Join(said, "\n"); strings.Count(text, want) < 2 || strings.Contains(text, "at the deadline") {
 		t.Errorf("a round that closed long after its deadline:\n%s\nwant %q", text, want)
 	}
@@ -242,16 +242,16 @@ var (
 	atDeadline = regexp.MustCompile(`^(\d+) of (\d+) had arrived \((\d+) needed\) at the deadline, (.+)$`)
 	afterwards = regexp.MustCompile(`^(\d+) of (\d+) had arrived \((\d+) needed\) when the round closed; the deadline was (.+)$`)
 	leftOut    = regexp.MustCompile(`^(\d+) of (\d+) had arrived \((\d+) needed\) when the round closed(?:; the deadline was ([^;]+))?; (?:this does not count as a miss|miss (\d+)(?:, (\d+) tolerated)?)$`)
-	deadline   = regexp.MustCompile(`^([\d,]+) µs (after|before) the first(?: had asked)?` +
-		`(?: \(median ([\d,]+) µs \+ ([\d.e+]+) × MAD ([\d,]+) µs, at least ([\d,]+) µs\))?(?:, put off by ([\d,]+) µs because the coordinator was away)?` +
+	deadline   = regexp.MustCompile(`^([\d,]+) µs (after|before) the first (?:arrival|request)` +
+		`(?: \(median ([\d,]+) µs \+ ([\d.e+]+) × MAD ([\d,]+) µs, at least ([\d,]+) µs\))?(?:, postponed by ([\d,]+) µs because the coordinator was down)?` +
 		`(?: \([a-z_]+ [^)]+\))?(?: and ([\d,]+) µs of credit for catching up)?$`)
-	silence  = regexp.MustCompile(`^silent for ([\d,]+) µs, (\d+) heartbeats of (\d+) tolerated$`)
+	silence  = regexp.MustCompile(`^it was silent for ([\d,]+) µs: (\d+) heartbeats were missed, (\d+) are tolerated$`)
 	lastBeat = regexp.MustCompile(`, ([\d,]+) µs after its last heartbeat$`)
-	again    = regexp.MustCompile(`^(\d+) outer steps after its eviction, (\d+) to wait for$`)
+	again    = regexp.MustCompile(`^(\d+) outer steps have passed since its eviction, (\d+) are required$`)
 	fetches  = regexp.MustCompile(`^it failed (\d+) fetches of the outer state in a row$`)
-	reduces  = regexp.MustCompile(`^it had a part in (\d+) failed reductions of the round$`)
-	still    = regexp.MustCompile(`^the reduction had stalled for ([\d,]+) µs, (?:and it had been silent for ([\d,]+) µs|the last of (\d+) that failed with it)$`)
-	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum; (\d+) of (\d+) restarts$`)
+	reduces  = regexp.MustCompile(`^it took part in (\d+) failed reductions of the round$`)
+	still    = regexp.MustCompile(`^the reduction had stalled for ([\d,]+) µs, (?:and it had been silent for ([\d,]+) µs|the last of (\d+) reductions that failed with it)$`)
+	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum; this is restart (\d+) of at most (\d+)$`)
 	rankGone = regexp.MustCompile(`^w\d+, a rank of the same group, is gone$`)
 )
 
@@ -353,7 +353,7 @@ func (a *account) due(said, text string, e record.Event) policy.Time {
 		offset = -offset
 	}
 	if a.name == "torchft" { // the record has no requests
-		a.require(strings.Contains(text, " had asked") && m[3] == "", said, "its deadlines count from a request")
+		a.require(strings.Contains(text, " the first request") && m[3] == "", said, "its deadlines count from a request")
 		return a.deadline
 	}
 	first := e.T

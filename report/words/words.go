@@ -65,23 +65,23 @@ func Because(r *policy.Reason) string {
 	case policy.RuleLeave:
 		return "it left in good order"
 	case policy.RuleHeartbeat:
-		return fmt.Sprintf("silent for %s, %d heartbeats of %d tolerated", Micros(r.Silent), r.Misses, r.Limit)
+		return fmt.Sprintf("it was silent for %s: %d heartbeats were missed, %d are tolerated", Micros(r.Silent), r.Misses, r.Limit)
 	case policy.RuleGaveUp:
-		return fmt.Sprintf("it said that it gives up, %s after its last heartbeat", Micros(r.Silent))
+		return fmt.Sprintf("it told the coordinator that it gives up, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleConnection:
-		return fmt.Sprintf("its end of the control connection is gone, %s after its last heartbeat", Micros(r.Silent))
+		return fmt.Sprintf("its control connection ended, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleReplaced:
-		return fmt.Sprintf("a new process of it has asked to join, %s after its last heartbeat", Micros(r.Silent))
+		return fmt.Sprintf("a new process of the worker asked to join, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleLost:
 		return fmt.Sprintf("%s, a rank of the same group, is gone", (*r.Lost).Node())
 	case policy.RuleRejoin:
-		return fmt.Sprintf("%d outer steps after its eviction, %d to wait for", r.Misses, r.Limit)
+		return fmt.Sprintf("%d outer steps have passed since its eviction, %d are required", r.Misses, r.Limit)
 	case policy.RuleQuorumTimeout:
-		return fmt.Sprintf("it waited %s for a quorum; %d of %d restarts", Micros(r.Stalled), min(r.Misses, r.Limit), r.Limit)
+		return fmt.Sprintf("it waited %s for a quorum; this is restart %d of at most %d", Micros(r.Stalled), min(r.Misses, r.Limit), r.Limit)
 	case policy.RuleFetchFailed:
 		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
 	case policy.RuleReduceFailed:
-		return fmt.Sprintf("it had a part in %d failed reductions of the round", r.Misses)
+		return fmt.Sprintf("it took part in %d failed reductions of the round", r.Misses)
 	case policy.RuleProgress:
 		text := fmt.Sprintf("the reduction had stalled for %s", Micros(r.Stalled))
 		if r.Lost != nil && r.Peer != nil && *r.Lost != *r.Peer {
@@ -90,13 +90,13 @@ func Because(r *policy.Reason) string {
 		if r.Limit == 0 {
 			return text + fmt.Sprintf(", and it had been silent for %s", Micros(r.Silent))
 		}
-		return text + fmt.Sprintf(", the last of %d that failed with it", r.Misses)
+		return text + fmt.Sprintf(", the last of %d reductions that failed with it", r.Misses)
 	case policy.RuleTimeout:
 		return fmt.Sprintf("the outer step had taken %s", Micros(r.Stalled))
 	case policy.RuleLate, policy.RuleStraggler:
 		return left(r)
 	}
-	return "by the rule " + string(r.Rule)
+	return "the rule was " + string(r.Rule)
 }
 
 // left explains why a round went on without a worker. The numbers do not show
@@ -126,17 +126,17 @@ func gathered(r *policy.Reason) string {
 // an arrival.
 func deadlineText(r *policy.Reason) string {
 	d := r.Deadline
-	text := Micros(d.Offset) + " after the first"
+	text := Micros(d.Offset) + " after the first arrival"
 	switch {
 	case r.QuorumID > 0:
-		text += " had asked"
+		text = Micros(d.Offset) + " after the first request"
 	case d.Offset < 0:
-		text = Micros(-d.Offset) + " before the first"
+		text = Micros(-d.Offset) + " before the first arrival"
 	}
 	if s := d.Spread; s != nil {
 		text += fmt.Sprintf(" (median %s + %g × MAD %s, at least %s)", Micros(s.Median), s.K, Micros(s.MAD), Micros(s.MinSlack))
 		if by := d.Offset - max(s.MinSlack, s.Median+policy.Time(s.K*float64(s.MAD))); by > 0 {
-			text += fmt.Sprintf(", put off by %s because the coordinator was away", Micros(by))
+			text += fmt.Sprintf(", postponed by %s because the coordinator was down", Micros(by))
 		}
 	}
 	var numbers []string

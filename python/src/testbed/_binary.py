@@ -51,7 +51,7 @@ def binary() -> str:
     given = os.environ.get("TESTBED_BINARY")
     if given:
         if not os.access(given, os.X_OK):
-            raise TestbedError("TESTBED_BINARY is %s, which is not a program that can be run" % given)
+            raise TestbedError("TESTBED_BINARY is %s: it must be the path of an executable program" % given)
         return given
     schemes: List[Optional[str]] = [sysconfig.get_default_scheme()] if hasattr(sysconfig, "get_default_scheme") else [None]
     if os.name == "posix":
@@ -67,7 +67,7 @@ def binary() -> str:
     found = shutil.which("testbed")
     if found:
         return found
-    raise TestbedError("the program testbed is not installed; pip install diloco-testbed brings it, or set TESTBED_BINARY to its path")
+    raise TestbedError("the program testbed is not installed: run pip install diloco-testbed, or set TESTBED_BINARY to the path of the program")
 
 
 class _Bar:

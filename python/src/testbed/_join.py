@@ -61,7 +61,7 @@ def load_model(path):
         head = json.loads(file.readline())
         params = numpy.frombuffer(file.read(), dtype="<f4")
     if params.size != head.get("parameters", params.size):
-        raise ValueError("%s has %d parameters, not %d: it was cut off" % (path, params.size, head["parameters"]))
+        raise ValueError("%s has %d parameters, not %d: the file was cut off" % (path, params.size, head["parameters"]))
     return params.astype(numpy.float32)
 
 
@@ -135,7 +135,9 @@ class Run:
         except _Over:
             sys.exit(0)
         if m.get("version") != VERSION:
-            raise RuntimeError("testbed speaks version %s of the protocol, this package %d: use the one that comes with it" % (m.get("version"), VERSION))
+            raise RuntimeError(
+                "testbed speaks version %s of the protocol, and this package version %d: use the package that comes with testbed" % (m.get("version"), VERSION)
+            )
         self._role = m["role"]
         self.worker, self.workers = m.get("worker", 0), m.get("workers", 0)
         self.seed, self.inner_steps, self.rounds = m.get("seed", 0), m.get("inner_steps", 0), m.get("rounds", 0)
@@ -145,7 +147,7 @@ class Run:
             fd, self._memory = int(os.environ["TESTBED_SOCKET"]), int(os.environ["TESTBED_MEMORY"])
         except KeyError:
             raise RuntimeError(
-                "this program is started by testbed: name it in train.program of a scenario, "
+                "testbed has not started this program: name the program in train.program of a scenario, "
                 "and run `testbed run` or `testbed simulate --train`; testbed.join(standalone=True) plays one worker without testbed"
             ) from None
         try:
@@ -153,8 +155,8 @@ class Run:
             os.fstat(self._memory)
         except OSError:
             raise RuntimeError(
-                "descriptors %d and %d, over which testbed and this program speak, are closed: whatever started this process in between closes what "
-                "it inherits. Have it pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program itself in train.program" % (2 * (fd, self._memory))
+                "descriptors %d and %d, over which testbed and this program speak, are closed: a launcher between testbed and this process closes "
+                "inherited descriptors. Pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program in train.program" % (2 * (fd, self._memory))
             ) from None
 
     def init(self, params, validate=None):
@@ -164,7 +166,7 @@ class Run:
             self._validate = validate
         params = flat(params)
         if self._size is not None and params.size != self._size:
-            raise ValueError("%d initial parameters, but join was told %d" % (params.size, self._size))
+            raise ValueError("run.init was given %d initial parameters, but testbed.join a size of %d" % (params.size, self._size))
         self._size = params.size
         if self._state_bytes is None:
             self._state_bytes = (64 << 10) + 64 * params.size
@@ -218,7 +220,7 @@ class Run:
             self._other, self._over = m, True
             raise _Over()
         if m["type"] not in types:
-            raise RuntimeError("testbed says %r, which does not come here" % m["type"])
+            raise RuntimeError("testbed sent the message %r, which is not expected here" % m["type"])
         return m
 
     def __iter__(self):
@@ -269,7 +271,7 @@ class Round:
         if values is not self._params:
             values = flat(values)
             if values.size != self._params.size:
-                raise ValueError("%d parameters were handed over, the run has %d" % (values.size, self._params.size))
+                raise ValueError("r.params was given %d parameters, but the run has %d" % (values.size, self._params.size))
             self._params = self._run._local
             self._params[:] = values
 
@@ -310,7 +312,7 @@ class Round:
             return before  # broken off
         state = _encode(self.state)
         if len(state) > self._run._state_bytes:
-            raise ValueError("r.state has %d bytes; ask for them: testbed.join(state_bytes=%d)" % (len(state), len(state)))
+            raise ValueError("r.state has %d bytes, more than the run allows: call testbed.join(state_bytes=%d)" % (len(state), len(state)))
         if self._params is self._run._outer:  # changed in place, if at all
             self._run._local[:] = self._params
         at = self._run._layout["state_out"]
@@ -412,7 +414,7 @@ def _tell_imports():
 def _finite(loss, what):
     loss = float(loss)
     if not math.isfinite(loss):
-        raise ValueError("the %s is %s: the training has diverged; lower its learning rate, or train.outer.rate" % (what, loss))
+        raise ValueError("the %s is %s: the training has diverged; lower the learning rate, or train.outer.rate" % (what, loss))
     return loss
 
 

@@ -70,7 +70,7 @@ def losses(results: Sequence["Result"], ax: Optional["Axes"] = None) -> "Axes":
         (line,) = ax.plot([_ms(t) for t, _ in points], [loss for _, loss in points], label=label, color=colors.get(r.policy))
         colors[r.policy] = line.get_color()
     if not some:
-        raise ValueError("nothing was trained whose loss is known; simulate with train=True a scenario that has a section train")
+        raise ValueError("no result has a validation loss; simulate a scenario that has a section train, with train=True")
     ax.set_xlabel("scenario time in ms")
     ax.set_ylabel("validation loss")
     ax.legend()

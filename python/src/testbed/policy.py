@@ -155,7 +155,7 @@ class Policy:
         known = self.parameters()
         for name, value in parameters.items():
             if name not in known:
-                raise TypeError("%s has no parameter %s; it has %s" % (type(self).__name__, name, ", ".join(known) or "none"))
+                raise TypeError("%s has no parameter %s; its parameters are %s" % (type(self).__name__, name, ", ".join(known) or "none"))
             setattr(self, name, _typed(name, value, known[name].kind))
         problem = self.validate()
         if problem:
@@ -199,7 +199,7 @@ class Policy:
                 spread = next((m for m in hint.__metadata__ if isinstance(m, Range)), None)
                 hint = typing.get_args(hint)[0]
             if hint not in _KINDS:
-                raise TypeError("%s.%s is %s; a parameter is an int, a float, a bool or a str" % (cls.__name__, name, hint))
+                raise TypeError("%s.%s is %s; a parameter must be an int, a float, a bool or a str" % (cls.__name__, name, hint))
             found[name] = _Parameter(hint, _typed(name, getattr(cls, name), hint), spread)
         return found
 
@@ -274,7 +274,7 @@ class _Answerer:
         if ask == "closed":
             self._policy.closed(r)
             return {}
-        raise ValueError("unknown question %r; the protocol here is version %d" % (ask, VERSION))
+        raise ValueError("unknown question %r; this package speaks version %d of the protocol" % (ask, VERSION))
 
     def _hello(self, q: Mapping[str, Any]) -> Dict[str, Any]:
         cls = type(self._given)
@@ -365,7 +365,7 @@ class _Served:
         if not isinstance(policy, Policy):
             raise TypeError("%r is not a policy; give a name such as 'straggler:k=5', or an instance of a testbed.Policy" % (policy,))
         if os.name != "posix":
-            raise OSError("a policy of this process needs Unix sockets; write it to a file, and name it as program:FILE")
+            raise OSError("a policy object needs Unix sockets, which this system lacks; write the policy to a file, and name it as program:FILE")
         if self._dir is None:
             self._dir = tempfile.mkdtemp(prefix="testbed-")
         folder = os.path.join(self._dir, str(i))

@@ -41,7 +41,8 @@ class Event:
         try:
             return self.__dict__["data"][name]
         except KeyError:
-            raise AttributeError("an event %s has no %s; it has %s" % (self.__dict__.get("type"), name, ", ".join(self.__dict__.get("data", {})))) from None
+            fields = ", ".join(self.__dict__.get("data", {}))
+            raise AttributeError("an event %s has no %s; its fields are %s" % (self.__dict__.get("type"), name, fields)) from None
 
     @classmethod
     def _of(cls, line: Dict[str, Any]) -> "Event":
@@ -60,7 +61,7 @@ class Events(Sequence[Event]):
     def _read(self) -> List[Event]:
         if self._all is None:
             if self._path is None or not self._path.exists():
-                raise TestbedError("this run has no record of events%s" % (" (%s)" % self._path if self._path else "; simulate it with trace=True"))
+                raise TestbedError("this run has no record of events%s" % (" (%s)" % self._path if self._path else "; simulate the scenario with trace=True"))
             with open(self._path, encoding="utf-8") as file:
                 self._all = [Event._of(json.loads(line)) for line in file if line.endswith("\n")]  # a last line may be cut off
         return self._all
@@ -281,7 +282,7 @@ class Result:
         if by == "worker":
             return _frame(self._by_worker(), ["arrived_us", "began_us", "reduce_us"])
         if by != "round":
-            raise ValueError("by is %r; it may be round, worker or event" % (by,))
+            raise ValueError("by is %r: it must be round, worker or event" % (by,))
         rows = []
         for r in self.rounds:
             rows.append({
@@ -325,14 +326,14 @@ class Result:
             return plots.timeline(self, ax)
         if kind == "loss":
             return plots.losses([self], ax)
-        raise ValueError("kind is %r; it may be timeline or loss" % (kind,))
+        raise ValueError("kind is %r: it must be timeline or loss" % (kind,))
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
         """Write the report, one HTML file, beside the record or to out."""
         from . import verbs
 
         if self.dir is None:
-            raise TestbedError("this result has no run directory; tb.run and tb.compare leave one")
+            raise TestbedError("this result has no run directory: only tb.run and tb.compare write one")
         return verbs.report(self.dir, out=out)
 
     def __repr__(self) -> str:
@@ -475,14 +476,14 @@ class Comparison:
             return plots.wall_clocks(self, ax)
         if kind == "loss":
             return plots.losses([r for w, r in self.results() if w == ("real" if self.real else "sim_links")], ax)
-        raise ValueError("kind is %r; it may be trade-off, wall-clock or loss" % (kind,))
+        raise ValueError("kind is %r: it must be trade-off, wall-clock or loss" % (kind,))
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
         """Write the report, one HTML file, into the comparison's directory or to out."""
         from . import verbs
 
         if self.dir is None:
-            raise TestbedError("this comparison has no directory")
+            raise TestbedError("this comparison has no directory, so there is no record for a report")
         return verbs.report(self.dir, out=out)
 
     def __repr__(self) -> str:
@@ -550,7 +551,7 @@ class Sweep:
         from . import verbs
 
         if self.dir is None:
-            raise TestbedError("this sweep has no directory")
+            raise TestbedError("this sweep has no directory, so there is no record for a report")
         return verbs.report(self.dir, out=out)
 
     def __repr__(self) -> str:

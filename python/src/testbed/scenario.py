@@ -54,7 +54,7 @@ class Scenario(ScenarioFields):
         """The scenario in a file, JSON or YAML; also one of churn's."""
         path = Path(path)
         if not path.exists():
-            raise FileNotFoundError(str(path))
+            raise FileNotFoundError("%s: there is no such file" % path)
         sc = cls._read(str(path.resolve()))
         sc.base = str(path.resolve().parent)
         if sc.name is None:

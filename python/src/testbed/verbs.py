@@ -282,7 +282,7 @@ def load(dir: PathLike) -> Union[Result, Comparison, Sweep, Tuning]:
         data["dir"] = str(folder)
         loaded: Union[Result, Comparison, Sweep, Tuning] = make(data)
         return loaded
-    raise UsageError("%s has no result of a run, a comparison, a sweep or a search in it" % folder)
+    raise UsageError("%s has no result of a run, a comparison, a sweep or a search; name a directory that testbed wrote" % folder)
 
 
 _FILES: Dict[str, Callable[[Any], Any]] = {"comparison.json": Comparison, "tuning.json": Tuning, "summary.json": Result}

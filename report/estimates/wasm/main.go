@@ -76,7 +76,7 @@ func assign(r *estimate.Run, name, value string) error {
 			return nil
 		}
 	}
-	return &errs.FieldError{Field: name, Problem: "is no input"}
+	return &errs.FieldError{Field: name, Problem: "is not an input"}
 }
 
 // fromJS fills a value from an object that has all its fields, by their names
