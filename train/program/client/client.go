@@ -16,7 +16,7 @@
 //	}
 //	return run.Err()
 //
-// docs/trainer.md has a complete example, and the same in Python.
+// docs/trainer.md describes the rounds, and has the same in Python.
 package client
 
 import (
