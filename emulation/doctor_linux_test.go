@@ -1,10 +1,11 @@
 package emulation
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"testbed/internal/testenv"
 )
 
 // TestPythonCheckNamesTheInterpreter: whatever it answers, the check says who was asked,
@@ -23,7 +24,7 @@ func TestPythonCheckNamesTheInterpreter(t *testing.T) {
 		dir := t.TempDir()
 		if c.script != "" {
 			script := "#!/bin/sh\n" + strings.ReplaceAll(c.script, "DIR", dir) + "\n"
-			if err := os.WriteFile(filepath.Join(dir, "python3"), []byte(script), 0o755); err != nil {
+			if err := testenv.WriteExecutable(filepath.Join(dir, "python3"), []byte(script)); err != nil {
 				t.Fatal(err)
 			}
 		}

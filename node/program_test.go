@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -50,7 +49,7 @@ for line in sys.stdin:
         ` + answer + `
     print(json.dumps(a), flush=True)
 `
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+	if err := testenv.WriteExecutable(file, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return file

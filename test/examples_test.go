@@ -36,7 +36,7 @@ exit $code
 			t.Parallel()
 			l := newLab(t, 2, 1500)
 			bin := t.TempDir()
-			if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			if err := testenv.WriteExecutable(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script)); err != nil {
 				t.Fatal(err)
 			}
 			file, err := filepath.Abs(filepath.Join(examples, name+".sh"))

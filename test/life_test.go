@@ -137,7 +137,7 @@ func TestResumeBeforeItBegan(t *testing.T) {
 		}
 	}
 	cmd := command(t, t.Context(), t.Name(), "run", "--resume", dir)
-	if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != exitInvalid || !strings.Contains(string(out), "begins again") {
+	if out, err := cmd.CombinedOutput(); err != nil && cmd.ProcessState.ExitCode() != exitInvalid || !strings.Contains(string(out), "starts again from the beginning") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, record.EventsFile))

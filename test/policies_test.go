@@ -14,6 +14,7 @@ import (
 
 	"testbed/experiment"
 	"testbed/experiment/sweep"
+	"testbed/internal/testenv"
 	"testbed/policy"
 	"testbed/record"
 )
@@ -107,7 +108,7 @@ func TestTheRecipeToTheLetter(t *testing.T) {
 			if err := os.MkdirAll(filepath.Dir(filepath.Join(here, name)), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(here, name), []byte(text), 0o755); err != nil {
+			if err := testenv.WriteExecutable(filepath.Join(here, name), []byte(text)); err != nil {
 				t.Fatal(err)
 			}
 		}

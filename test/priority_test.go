@@ -78,7 +78,7 @@ func TestPriorityOfARouter(t *testing.T) {
 		}
 		file := filepath.Join(filepath.Dir(program), "capable")
 		defer os.Remove(file)
-		if err := os.WriteFile(file, text, 0o755); err != nil {
+		if err := testenv.WriteExecutable(file, text); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command(setcap, "cap_sys_nice+ep", file).CombinedOutput(); err != nil {

@@ -57,7 +57,7 @@ for line in sys.stdin:
             ` + then + `
     print(json.dumps(a), flush=True)
 `
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+	if err := testenv.WriteExecutable(file, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return "program:" + file
@@ -125,7 +125,7 @@ func TestKilledRunOfAProgram(t *testing.T) {
 	lengthen(t, file, 20)
 	dir := filepath.Join(t.TempDir(), "run")
 	cmd := command(t, t.Context(), t.Name(), "run", file, "--policy", "program:straggler.py", "--out", dir)
-	if err := os.WriteFile(filepath.Join(cmd.Dir, "straggler.py"), text, 0o755); err != nil {
+	if err := testenv.WriteExecutable(filepath.Join(cmd.Dir, "straggler.py"), text); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {

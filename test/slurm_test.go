@@ -187,7 +187,7 @@ func (l *lab) runInBatch(t *testing.T, dir string, user func(string, ...string) 
 	for to, from := range map[string]string{"sbatch.sh": filepath.Join(examples, "sbatch.sh"), "made.yaml": roomy(t, scenario(t, 4, "20mbit", ""))} {
 		text, err := os.ReadFile(from)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, to), text, 0o755)
+			err = testenv.WriteExecutable(filepath.Join(dir, to), text)
 		}
 		if err != nil {
 			t.Fatal(err)

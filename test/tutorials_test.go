@@ -145,7 +145,7 @@ func newReader(t *testing.T) *reader {
 	bin := t.TempDir()
 	r.overlay = filepath.Join(bin, "overlay.json")
 	script := fmt.Sprintf("#!/bin/sh\nset -e\n[ \"$1\" = build ]\nshift\nrm -f testbed\nexec '%s' build -C '%s' -overlay '%s' -o \"$PWD/testbed\" \"$@\"\n", compiler, root, r.overlay)
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755); err != nil {
+	if err := testenv.WriteExecutable(filepath.Join(bin, "go"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	r.env = append(os.Environ(), mark+"="+t.Name(), "TMPDIR="+temporary(t), "PATH="+bin+":"+os.Getenv("PATH"))

@@ -216,7 +216,7 @@ func TestDeletedBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, binary, 0o755); err != nil {
+	if err := testenv.WriteExecutable(path, binary); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, helperArgs("outer-wait", "deleted", "inside", "children")...)

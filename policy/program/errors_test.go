@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"testbed/experiment"
+	"testbed/internal/testenv"
 	"testbed/policy"
 	"testbed/policy/program"
 	"testbed/record"
@@ -47,7 +48,10 @@ for line in sys.stdin:
 func file(t *testing.T, text string, mode os.FileMode) (name string) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "odd.py")
-	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+	if err := testenv.WriteExecutable(name, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -208,7 +212,7 @@ func TestPathsWithColons(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "a:b,c%d.py")
-	if err := os.WriteFile(name, text, 0o755); err != nil {
+	if err := testenv.WriteExecutable(name, text); err != nil {
 		t.Fatal(err)
 	}
 	s, err := scenarios.Parse("short.yaml", []byte(short))

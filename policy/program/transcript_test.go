@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"testbed/experiment"
+	"testbed/internal/testenv"
 	"testbed/scenarios"
 )
 
@@ -55,7 +56,7 @@ with open(%q, "w") as heard:
         heard.flush()
         print(answer, end="", flush=True)
 `, other, heard)
-	if err := os.WriteFile(between, []byte(text), 0o755); err != nil {
+	if err := testenv.WriteExecutable(between, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return between, heard

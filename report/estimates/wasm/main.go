@@ -11,6 +11,7 @@ import (
 	"errors"
 	"reflect"
 	"strconv"
+	"strings"
 	"syscall/js"
 
 	"testbed/estimate"
@@ -79,8 +80,13 @@ func assign(r *estimate.Run, name, value string) error {
 	return &errs.FieldError{Field: name, Problem: "is not an input"}
 }
 
-// fromJS fills a value from an object that has all its fields, by their names
-// in JSON.
+// nameOf is a field's name in JSON, and reports whether it may be absent there.
+func nameOf(f reflect.StructField) (name string, optional bool) {
+	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name, options == "omitempty"
+}
+
+// fromJS fills a value from an object by its fields' names in JSON.
 func fromJS(to reflect.Value, v js.Value, field string) error {
 	wrong := func(what string) error {
 		return errs.Fieldf(field, "is of type %v; it must be a %s", v.Type(), what)
@@ -97,7 +103,8 @@ func fromJS(to reflect.Value, v js.Value, field string) error {
 			return wrong("object")
 		}
 		for _, f := range reflect.VisibleFields(to.Type()) {
-			if name := f.Tag.Get("json"); name != "" {
+			name, optional := nameOf(f)
+			if name != "" && !(optional && v.Get(name).IsUndefined()) {
 				if err := fromJS(to.FieldByIndex(f.Index), v.Get(name), name); err != nil {
 					return err
 				}
@@ -138,7 +145,8 @@ func toJS(v reflect.Value) any {
 	case reflect.Struct:
 		object := map[string]any{}
 		for i, f := range reflect.VisibleFields(v.Type()) {
-			object[f.Tag.Get("json")] = toJS(v.Field(i))
+			name, _ := nameOf(f)
+			object[name] = toJS(v.Field(i))
 		}
 		return object
 	case reflect.Slice:
