@@ -27,7 +27,7 @@ was not valid are left out, and invalid runs are repeated.
 With a SCENARIO, its runs under --policy replace the experiments. Costs that
 these runs cannot separate are named and stay at their defaults; --repeat helps.
 
-Ends with three lines: what the machine adds, the error of the simulator on
+Ends with the file and three lines: what the machine adds, the error of the simulator on
 held-out runs (each run in turn, predicted from the others), and the command that
 uses the calibration. -v prints all tables.
 
@@ -46,7 +46,7 @@ has written to DIR. Further directories may follow.`,
 	linksFlag(cmd, &flags.links)
 	cmd.Flags().StringVar(&o.Dir, "out", "", "directory for the result and the records (default runs/calibrate-…, or DIR of --refit)")
 	cmd.Flags().StringSliceVar(&o.Refit, "refit", nil, "play nothing; fit the runs in this directory")
-	cmd.Flags().StringSliceVar(&only, "only", nil, "run only these experiments; costs that they do not determine stay 0")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "run only these experiments; costs that they do not determine keep their defaults")
 	cmd.Flags().StringVar(&o.Policy, "policy", scenarios.Baseline, "policy under which to run SCENARIO")
 	cmd.Flags().Var(&format, "format", "format of calibrated scenarios: churn, json or yaml (default: that of the scenario's file)")
 	cmd.Flags().IntVar(&o.Repeat, "repeat", 1, "how often to make each run")
