@@ -73,7 +73,7 @@ func TestBadTrain(t *testing.T) {
 		{"momentum: 0.5", "overlap: INNER", ":26: train.outer.overlap: is INNER; it must lie between 0 and inner_steps, which is STEPS"},
 		{"momentum: 0.5", "correction: lazy", `:26: train.outer.correction: is "lazy"; give eager, or leave it out`},
 		{"momentum: 0.5", "correction: eager", ":26: train.outer.correction: is for outer steps that come a round late; set outer.overlap to inner_steps, STEPS, and leave out outer.fragments and outer.mix, or remove it"},
-		{"task: charlm", "task: charlm\n  text: book.txt", ":23: train.text: a text is read only for a scenario that is a file itself"},
+		{"task: charlm", "task: charlm\n  text: book.txt", ":23: train.text: a text can be read only if the scenario itself is read from a file"},
 	} {
 		text := strings.Replace(valid+trained, c.old, in.Replace(c.new), 1)
 		if text == valid+trained {
@@ -175,7 +175,7 @@ func TestReplicaGroups(t *testing.T) {
 	if cfg, err := s.Machine("torchft"); err != nil || cfg.Grouping.Regional() || len(cfg.Grouping.Group(0)) != 2 {
 		t.Errorf("%v, %+v", err, cfg)
 	}
-	if _, err := s.Machine("baseline"); err == nil || !strings.Contains(err.Error(), "train.group_world_size: is 2, and workers share no fate under baseline; remove it, or choose torchft") {
+	if _, err := s.Machine("baseline"); err == nil || !strings.Contains(err.Error(), "train.group_world_size: is 2, but there are no replica groups under baseline; remove it, or choose torchft") {
 		t.Errorf("under baseline: %v", err)
 	}
 	for change, want := range map[string]string{

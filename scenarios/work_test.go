@@ -64,7 +64,7 @@ func TestBadWork(t *testing.T) {
 		{"lognormal, sigma", "pareto, shape: 2, sigma", ":22: work.steps.shape: sigma says the same; remove one of the two"},
 		{"lognormal, sigma: 0.3", "trace", ":22: work.steps.file: is missing; trace needs it, for example traces/steps.csv"},
 		{"lognormal, sigma: 0.3", "trace, sigma: 1", ":22: work.steps.sigma: a trace varies as it was measured; remove it"},
-		{"lognormal, sigma: 0.3", "trace, file: x.csv", ":22: work.steps.file: a trace is read only for a scenario that is a file itself"},
+		{"lognormal, sigma: 0.3", "trace, file: x.csv", ":22: work.steps.file: a trace can be read only if the scenario itself is read from a file"},
 		{"sigma: 0.3", "sigma: 0.3, file: x.csv", ":22: work.steps.file: lognormal takes no file, trace does; remove it"},
 		{"  steps:", "  stepz:", ":22: work.stepz: unknown field; did you mean steps?"},
 		{"name: t4", "name: a100", `:25: work.classes[1].name: "a100" is already the name of classes[0]; give each class a name of its own`},

@@ -666,7 +666,7 @@ func TestMeasuredRunWithATrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := testbed(t, "plan", file)
-	for _, want := range []string{"LinkTrace w1 up", "traces/steady.trace: 100ms over and over, 6.06 Mbit/s on average", "Flap w0–coordinator", "down for 30ms of every 300ms"} {
+	for _, want := range []string{"LinkTrace w1 up", "traces/steady.trace: repeats every 100ms, 6.06 Mbit/s on average", "Flap w0–coordinator", "down for 30ms of every 300ms"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the plan has no %q:\n%s%s", want, r.stdout, r.stderr)
 		}
