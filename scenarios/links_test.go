@@ -42,8 +42,8 @@ func TestLinksAreReadStrictly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ from, to, want string }{
-		{"dsl", "isdn", `x.yaml:13: real.links.default.access_preset: no access preset "isdn"`},
-		{"[w0-w1]", "[w0-w7]", `x.yaml:15: real.links.groups.all.nodes[0]: no node "w7", an end of the range`},
+		{"dsl", "isdn", `x.yaml:13: real.links.default.access_preset: there is no access preset "isdn"`},
+		{"[w0-w1]", "[w0-w7]", `x.yaml:15: real.links.groups.all.nodes[0]: the range needs the node "w7", which does not exist`},
 		{"leave: 10%, ", "", `x.yaml:17: real.links.paths[0].loss_burst.leave: is missing; add it`},
 		{"reorder: 1%", "reordr: 1%", `x.yaml:18: real.links.pairs[0].reordr: unknown field; did you mean reorder?`},
 		{"corrupt: 1%", "corrupt: 101%", `x.yaml:18: real.links.pairs[0].corrupt: probability "101%" is above 100%`},
@@ -116,9 +116,9 @@ func TestLinkInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{"id: 1, rate_up", "from: w0, to: w1, rate_up", `x.yaml:18: real.injects[0]: changes an access link, but names a path; give id instead of from and to`},
 		{"id: 1, rate_up", "id: 1, from: w0, rate_up", `x.yaml:18: real.injects[0].id: cannot be combined with from or to; give id for an access link, or from and to for a path`},
 		{"until: 160", "until: 50", `x.yaml:19: real.injects[1].until: is 50, but the inject begins at 50; make it end later, or remove until`},
-		{"to: coordinator", "to: w7", `x.yaml:19: real.injects[1].to: no node "w7"; the nodes are coordinator, w0, w1`},
+		{"to: coordinator", "to: w7", `x.yaml:19: real.injects[1].to: there is no node "w7"; the nodes are coordinator, w0, w1`},
 		{"jitter: 8ms", "jitter: 18ms", `x.yaml:19: real.injects[1].jitter: from w0 to coordinator: 18ms exceeds the one-way delay of 10ms`},
-		{"from: w1, to: w0}", "from: w1, to: w9}", `x.yaml:20: real.injects[2].to: no node "w9"; the nodes are coordinator, w0, w1`},
+		{"from: w1, to: w0}", "from: w1, to: w9}", `x.yaml:20: real.injects[2].to: there is no node "w9"; the nodes are coordinator, w0, w1`},
 		{"from: w1, to: w0}", "id: 1}", `x.yaml:20: real.injects[2].id: Cut takes a path: give from and to, or use Partition to cut off a worker`},
 		{"from: w1, to: w0}", "from: w1, to: w0, loss: 1%}", `x.yaml:20: real.injects[2]: Cut takes no properties of links; remove them, or use Link`},
 		{"{op: Cut, at: 250, until: 260, from: w1, to: w0}", "{op: Link, at: 60, from: w0, to: coordinator, one_way_delay: 1ms}", `x.yaml:20: real.injects[2].jitter: from w0 to coordinator: 8ms exceeds the one-way delay of 1ms`},
@@ -240,10 +240,10 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or the id of a worker (not for Cut)"},
 		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: cannot be combined with id, from or to; give between alone for both ways of a pair"},
 		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between: names 3 nodes; name two"},
-		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: no node "w9"; the nodes are coordinator, w0, w1`},
+		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: there is no node "w9"; the nodes are coordinator, w0, w1`},
 		{"between: [w0, w1]", "between: [w0, w0]", `x.yaml:16: real.injects[2].between[1]: "w0" is also the path's from`},
 		{"between: [w1, coordinator]", "from: w1, to: w0", "x.yaml:17: real.injects[3]: Refuse applies to both directions: give between instead of from and to, or id for all paths of a worker"},
-		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: no node "w7"`},
+		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: there is no node "w7"`},
 		{"between: [w1, coordinator]", "down: 5", "x.yaml:17: real.injects[3].down: Refuse takes no down, Flap does; remove it"},
 		{", between: [w1, coordinator]", "", "x.yaml:17: real.injects[3]: names no link; Refuse needs id, or between"},
 	} {

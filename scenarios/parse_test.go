@@ -177,7 +177,7 @@ func TestBadInput(t *testing.T) {
 		{"time scale beyond the links", "time_scale: 300", "time_scale: 1000000", "bad.yaml:18: real.time_scale: makes the base_latency of 100 µs last 1m40s on the real network, above the limit of 1m0s; lower real.time_scale or give real.links.default.one_way_delay"},
 		{"quicker than time", "time_scale: 300", "dilation: 0.5", "bad.yaml:18: real.dilation: is 0.5; it must lie in [1, 1000]: a run takes longer by this factor on the machine's clock"},
 		{"no dilation", "time_scale: 300", "dilation: 0", "bad.yaml:18: real.dilation: is 0; it must lie in [1, 1000]: a run takes longer by this factor on the machine's clock"},
-		{"dilation beyond the links", "time_scale: 300", "dilation: 1000\n  time_scale: 1000", "bad.yaml:18: real.dilation: is 1000: one_way_delay: from coordinator to w0, 1000 times as long: 1m40s is above the limit of 1m0s, with the access links counted in; lower the dilation"},
+		{"dilation beyond the links", "time_scale: 300", "dilation: 1000\n  time_scale: 1000", "bad.yaml:18: real.dilation: is 1000: one_way_delay: from coordinator to w0, with a dilation of 1000: 1m40s is above the limit of 1m0s, including the access links; lower the dilation"},
 		{"no such algorithm", "time_scale: 300", "all_reduce: {algorithm: tree}", "bad.yaml:18: real.all_reduce.algorithm: \"tree\" is not an algorithm; choose one of ring, direct, hierarchical"},
 		{"no such order", "time_scale: 300", "all_reduce: {order: best}", "bad.yaml:18: real.all_reduce.order: \"best\" is not an order; choose one of naive, planned, measured, planned_rates, measured_rates, given_rates"},
 		{"order of no ring", "time_scale: 300", "all_reduce: {algorithm: direct, order: planned}", "bad.yaml:18: real.all_reduce.order: is planned, but only the ring has an order; remove it, or the algorithm direct"},
@@ -194,9 +194,9 @@ func TestBadInput(t *testing.T) {
 		{"many connections", "time_scale: 300", "all_reduce: {connections: 65}", "bad.yaml:18: real.all_reduce.connections: is 65; it must lie between 0 and 64"},
 		{"too many parameters", "time_scale: 300", "parameters: 70000000000", "bad.yaml:18: real.parameters: is 70000000000; it must lie between 1 and 68719476736"},
 
-		{"link of nobody", "default: {rate_up: 100mbit}", "nodes: {w1: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1`},
+		{"link of nobody", "default: {rate_up: 100mbit}", "nodes: {w1: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: there is no node "w7"; the nodes are coordinator, w0, w1`},
 		{"jitter above the delay", "rate_up: 100mbit", "jitter: 2s", "bad.yaml:20: real.links.default.jitter: 2s exceeds the one-way delay of 30ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay"},
-		{"two problems, one error", "default: {rate_up: 100mbit}", "nodes: {w8: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1` + "\n" + `bad.yaml:20: real.links.nodes.w8: no node "w8"; the nodes are coordinator, w0, w1`},
+		{"two problems, one error", "default: {rate_up: 100mbit}", "nodes: {w8: {}, w7: {}}", `bad.yaml:20: real.links.nodes.w7: there is no node "w7"; the nodes are coordinator, w0, w1` + "\n" + `bad.yaml:20: real.links.nodes.w8: there is no node "w8"; the nodes are coordinator, w0, w1`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if strings.Count(valid, c.old) != 1 {

@@ -155,7 +155,7 @@ func TestBadAxesAndSeeds(t *testing.T) {
 		`seeds: "0..18446744073709551615" are more than 1000000 seeds`:                               seeds("0..18446744073709551615"),
 		"list: holds no assignment; write one JSON object a line":                                    list("\n\n"),
 		`list:2: is not a JSON object; write for example {"inner_steps": 4}`:                         list("{}\n[]"),
-		"list:1: inner_steps: is given twice; keep one":                                                 list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps: given twice; keep one":                                                 list(`{"inner_steps":1,"inner_steps":2}`),
 		"list:1: inner_steps: must be a single number or text":                                       list(`{"inner_steps":[1]}`),
 		"list:1: has something behind the object; write one object a line":                           list(`{"inner_steps":1}{}`),
 		"list:1: is not a JSON object: it does not end":                                              list(`{"inner_steps":1`),
