@@ -78,7 +78,7 @@ func TestConvertUsage(t *testing.T) {
 		"convert pause_resume --to churn":                                "pause_resume: injects[0].op: churn has no inject Pause; remove it",
 		"convert lognormal_16 --to churn":                                "lognormal_16: work: churn's steps vary by inner_step_jitter alone; remove the section",
 		"calibrate homogeneous --format xml --refit x":                   `"--format" flag: there is no format "xml"; choose churn, json or yaml`,
-		"calibrate spot_fleet --format churn --refit x":                  "spot_fleet: injects[0].op: churn has no ",
+		"calibrate spot_fleet --format churn --refit x":                  "spot_fleet: injects[0].op: churn has no inject ",
 		"simulate homogeneous --policy baseline --json --trace -":        "--trace - and --json both write to stdout",
 		"simulate --replay somewhere --policy baseline --json --trace -": "--trace - and --json both write to stdout",
 	} {
