@@ -218,7 +218,7 @@ class Run:
             self._other, self._over = m, True
             raise _Over()
         if m["type"] not in types:
-            raise RuntimeError("testbed sent the unexpected message %r" % m["type"])
+            raise RuntimeError("testbed says %r, which does not come here" % m["type"])
         return m
 
     def __iter__(self):
