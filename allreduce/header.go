@@ -116,14 +116,14 @@ func AppendHeader(dst []byte, h Header) []byte {
 // which field is wrong.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderLen {
-		return Header{}, fmt.Errorf("%w: %d bytes, need %d", ErrHeader, len(b), HeaderLen)
+		return Header{}, fmt.Errorf("%w: %d bytes, but a header has %d", ErrHeader, len(b), HeaderLen)
 	}
 	be := binary.BigEndian
 	if magic := be.Uint32(b); magic != headerMagic {
-		return Header{}, fmt.Errorf("%w: magic %#08x", ErrHeader, magic)
+		return Header{}, fmt.Errorf("%w: wrong magic number %#08x", ErrHeader, magic)
 	}
 	if b[4] != headerVersion {
-		return Header{}, fmt.Errorf("%w: version %d, this side speaks %d", ErrHeader, b[4], headerVersion)
+		return Header{}, fmt.Errorf("%w: version %d, but this program uses version %d", ErrHeader, b[4], headerVersion)
 	}
 	h := Header{
 		Phase:     Phase(b[5]),
@@ -152,28 +152,28 @@ func ParseHeader(b []byte) (Header, error) {
 func (h Header) validate() error {
 	switch {
 	case h.Phase != ReduceScatter && h.Phase != AllGather && h.Phase != End:
-		return fmt.Errorf("%w: phase %d", ErrHeader, uint8(h.Phase))
+		return fmt.Errorf("%w: unknown phase %d", ErrHeader, uint8(h.Phase))
 	case !slices.Contains(Algorithms, h.Algorithm):
-		return fmt.Errorf("%w: algorithm %d", ErrHeader, uint8(h.Algorithm))
+		return fmt.Errorf("%w: unknown algorithm %d", ErrHeader, uint8(h.Algorithm))
 	case h.Coding != Plain && h.Coding != Huffman:
-		return fmt.Errorf("%w: coding %d", ErrHeader, uint8(h.Coding))
+		return fmt.Errorf("%w: unknown coding %d", ErrHeader, uint8(h.Coding))
 	case h.Length < 0 || h.Length > MaxLength:
 		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
 	case h.Ranks < 2 || h.Ranks > MaxRanks:
 		return fmt.Errorf("%w: %d ranks are outside 2 to %d", ErrHeader, h.Ranks, MaxRanks)
 	case h.Step > h.Algorithm.lastStep(h.Ranks):
-		return fmt.Errorf("%w: step %d of %d ranks", ErrHeader, h.Step, h.Ranks)
+		return fmt.Errorf("%w: step %d is beyond the last step of %d ranks", ErrHeader, h.Step, h.Ranks)
 	case h.Chunk >= uint32(h.Ranks):
-		return fmt.Errorf("%w: chunk %d of %d ranks", ErrHeader, h.Chunk, h.Ranks)
+		return fmt.Errorf("%w: chunk %d is beyond the last chunk of %d ranks", ErrHeader, h.Chunk, h.Ranks)
 	case h.Count > MaxPieceValues:
-		return fmt.Errorf("%w: piece of %d values, at most %d", ErrHeader, h.Count, MaxPieceValues)
+		return fmt.Errorf("%w: piece of %d values, but the limit is %d", ErrHeader, h.Count, MaxPieceValues)
 	}
 	if err := h.Format.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrHeader, err)
 	}
 	if h.Phase == End {
 		if h.Coding != Plain || h.Step != 0 || h.Chunk != 0 || h.Piece != 0 || h.Payload != 0 {
-			return fmt.Errorf("%w: an end that carries something", ErrHeader)
+			return fmt.Errorf("%w: the end of a stream has a place or a payload", ErrHeader)
 		}
 		return nil
 	}
@@ -187,11 +187,11 @@ func (h Header) validate() error {
 	plain, scales := uint32(h.Format.EncodedLen(count)), uint32(h.Format.ScalesLen(count))
 	switch {
 	case h.Coding == Plain && payload != plain:
-		return fmt.Errorf("%w: payload of %d bytes, %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Format.Block, plain)
+		return fmt.Errorf("%w: payload of %d bytes, but %d values in blocks of %d take %d", ErrHeader, payload, h.Count, h.Format.Block, plain)
 	case h.Coding == Huffman && !h.Format.HasCodes():
-		return fmt.Errorf("%w: values of %d bits, shortened; they have no codes", ErrHeader, h.Format.Bits)
+		return fmt.Errorf("%w: values of %d bits cannot be shortened, because they have no codes", ErrHeader, h.Format.Bits)
 	case h.Coding == Huffman && (payload <= scales || payload >= plain):
-		return fmt.Errorf("%w: shortened payload of %d bytes, plain ones have %d", ErrHeader, payload, plain)
+		return fmt.Errorf("%w: shortened payload of %d bytes, but the plain payload has %d", ErrHeader, payload, plain)
 	}
 	return nil
 }

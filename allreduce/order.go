@@ -64,7 +64,7 @@ func RingLatency(cost [][]float64, order []int) (longest float64) {
 func OrderRing(cost [][]float64, objective Objective) (Tour, error) {
 	n := len(cost)
 	if n == 0 {
-		return Tour{}, fmt.Errorf("ring order: no ranks")
+		return Tour{}, fmt.Errorf("ring order: there are no ranks")
 	}
 	for i, row := range cost {
 		if len(row) != n {
@@ -72,7 +72,7 @@ func OrderRing(cost [][]float64, objective Objective) (Tour, error) {
 		}
 		for j, c := range row {
 			if i != j && !(c >= 0) {
-				return Tour{}, fmt.Errorf("ring order: the cost from rank %d to rank %d is %v", i, j, c)
+				return Tour{}, fmt.Errorf("ring order: the cost from rank %d to rank %d is %v, but must not be negative", i, j, c)
 			}
 		}
 	}

@@ -3,7 +3,7 @@ package policy
 import "testbed/internal/errs"
 
 func init() {
-	Register("backup", "close without the last b: backup workers", &Backup{B: 1})
+	Register("backup", "close a round without the last b arrivals (backup workers)", &Backup{B: 1})
 }
 
 // Backup closes a round as soon as all but B members have arrived, as

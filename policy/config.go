@@ -122,9 +122,9 @@ func (c Config) validate() error {
 	case c.HeartbeatMissThreshold < 1:
 		return errors.New("policy: the heartbeat miss threshold must be at least 1")
 	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
-		return fmt.Errorf("policy: no join mode %q", c.Join)
+		return fmt.Errorf("policy: there is no join mode %q", c.Join)
 	case c.Rejoin != "" && !slices.Contains(RejoinModes, c.Rejoin):
-		return fmt.Errorf("policy: no rejoin mode %q", c.Rejoin)
+		return fmt.Errorf("policy: there is no rejoin mode %q", c.Rejoin)
 	case c.RejoinRounds < 0:
 		return errors.New("policy: the number of rounds before a rejoin must not be negative")
 	case c.StallAfter < 0:

@@ -86,7 +86,7 @@ func TestValidate(t *testing.T) {
 		{RegionsSpec{Every: 2}, groups, ""},
 		{RegionsSpec{Every: 4, Workers: map[string][]ID{"a": {0, 3}, "b": {1, 2}}}, make([]string, 4), ""},
 		{RegionsSpec{Every: 2}, make([]string, 4), "regions.workers: is missing"},
-		{RegionsSpec{Every: 2}, []string{"x", "x", "", "y"}, "regions: are the groups of real.links, but worker 2 is in none"},
+		{RegionsSpec{Every: 2}, []string{"x", "x", "", "y"}, "regions: are the groups of real.links, but worker 2 is in no group"},
 		{RegionsSpec{}, groups, "regions.every: is 0"},
 		{RegionsSpec{Every: -1}, groups, "regions.every: is -1"},
 		{RegionsSpec{Every: 3}, groups, "regions.every: is 3, but target_outer_steps is 8"},

@@ -5,7 +5,7 @@ import (
 )
 
 func init() {
-	Register("straggler", "close at median + k·MAD of recent arrivals, with a quorum; evict who misses too often", DefaultStraggler())
+	Register("straggler", "close at median + k·MAD of recent arrivals, with a quorum; evict workers that miss too often", DefaultStraggler())
 }
 
 // Straggler closes a round at an adaptive deadline, which lies

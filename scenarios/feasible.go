@@ -27,7 +27,7 @@ func (s *Scenario) CheckTime(r *resolved.Scenario) error {
 		return nil
 	}
 	return &Error{File: s.Name, Field: "horizon", Problem: fmt.Sprintf(
-		"is %d µs, %v of real time, and %d rounds take %v at least on these links: %s; raise horizon or time_scale, or make the links faster",
+		"is %d µs (%v of real time), but %d rounds take at least %v on these links: %s; raise horizon or time_scale, or make the links faster",
 		s.Horizon, has.Round(time.Millisecond), s.TargetOuterSteps-s.firstStep(), needed.Round(time.Millisecond), why)}
 }
 
@@ -55,7 +55,7 @@ func (s *Scenario) leastRound(r *resolved.Scenario) (time.Duration, string) {
 			trip = d
 		}
 	}
-	why := fmt.Sprintf("in each, a round trip of %v to the nearest worker", trip.Round(time.Microsecond))
+	why := fmt.Sprintf("each round takes a round trip of %v to the nearest worker", trip.Round(time.Microsecond))
 	if len(nodes) < 2 || s.Train.Apart() || !s.Exchange().Plain() {
 		return trip, why
 	}
@@ -78,7 +78,7 @@ func (s *Scenario) leastRound(r *resolved.Scenario) (time.Duration, string) {
 			}
 		}
 	}
-	return trip + best, why + fmt.Sprintf(" and %v for %.3g MB between the two nearest", best.Round(time.Microsecond), vector/1e6)
+	return trip + best, why + fmt.Sprintf(" and %v to send %.3g MB between the two nearest workers", best.Round(time.Microsecond), vector/1e6)
 }
 
 // between is the least delay from a node to another one.

@@ -125,7 +125,7 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 	case in.Direction != "" && in.Direction != faults.Up && in.Direction != faults.Down:
 		return p.fail(path+".direction", fmt.Sprintf("%q is not a direction; write up for the worker's sending direction, or down for receiving", in.Direction))
 	case in.Op == faults.Flap && (*in.Down <= 0 || *in.Down >= *in.Period):
-		return p.fail(path+".down", fmt.Sprintf("is %d; it must lie between 1 and the period of %d, less 1", *in.Down, *in.Period))
+		return p.fail(path+".down", fmt.Sprintf("is %d; it must lie between 1 and %d, one less than the period", *in.Down, *in.Period-1))
 	case in.Op == faults.Flap && *in.Period > maxTime:
 		return p.fail(path+".period", fmt.Sprintf("is %d; it must lie between 2 and %d", *in.Period, maxTime))
 	}
@@ -173,13 +173,13 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	case in.Between != nil && len(in.Between) != 2:
 		return p.fail(path+".between", fmt.Sprintf("names %d nodes; name two", len(in.Between)))
 	case in.Op == faults.LinkTrace && in.ID == nil:
-		return p.fail(path+".id", "is missing; LinkTrace needs the worker whose access link it is")
+		return p.fail(path+".id", "is missing; LinkTrace needs the id of the worker whose access link changes")
 	case in.Op == faults.Cut && in.ID != nil:
-		return p.fail(path+".id", "Cut takes a path: give from and to; Partition cuts a worker off")
+		return p.fail(path+".id", "Cut takes a path: give from and to, or use Partition to cut off a worker")
 	case in.Op == faults.Refuse && oneWay:
-		return p.fail(path, "Refuse holds both ways: give between instead of from and to, or id for a worker and all others")
+		return p.fail(path, "Refuse applies to both directions: give between instead of from and to, or id for all paths of a worker")
 	case in.Op != faults.Link && (access || properties):
-		return p.fail(path, fmt.Sprintf("%s takes no properties; remove them, or write Link", in.Op))
+		return p.fail(path, fmt.Sprintf("%s takes no properties of links; remove them, or use Link", in.Op))
 	case in.ID != nil && properties:
 		return p.fail(path, "changes a path, but names an access link; give from and to instead of id")
 	case in.ID == nil && access:
@@ -189,7 +189,7 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	case in.ID == nil && in.Between == nil && !oneWay && in.Op == faults.Refuse:
 		return p.fail(path, "names no link; Refuse needs id, or between")
 	case in.ID == nil && in.Between == nil && !oneWay:
-		return p.fail(path, fmt.Sprintf("names no link; %s needs from and to, or between, or id where it is about a worker", in.Op))
+		return p.fail(path, fmt.Sprintf("names no link; %s needs from and to, or between, or the id of a worker (not for Cut)", in.Op))
 	case in.ID != nil:
 		return p.worker(s, path+".id", *in.ID)
 	}

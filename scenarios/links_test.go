@@ -42,8 +42,8 @@ func TestLinksAreReadStrictly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ from, to, want string }{
-		{"dsl", "isdn", `x.yaml:13: real.links.default.access_preset: no access preset "isdn"`},
-		{"[w0-w1]", "[w0-w7]", `x.yaml:15: real.links.groups.all.nodes[0]: no node "w7", an end of the range`},
+		{"dsl", "isdn", `x.yaml:13: real.links.default.access_preset: there is no access preset "isdn"`},
+		{"[w0-w1]", "[w0-w7]", `x.yaml:15: real.links.groups.all.nodes[0]: the range needs the node "w7", which does not exist`},
 		{"leave: 10%, ", "", `x.yaml:17: real.links.paths[0].loss_burst.leave: is missing; add it`},
 		{"reorder: 1%", "reordr: 1%", `x.yaml:18: real.links.pairs[0].reordr: unknown field; did you mean reorder?`},
 		{"corrupt: 1%", "corrupt: 101%", `x.yaml:18: real.links.pairs[0].corrupt: probability "101%" is above 100%`},
@@ -116,11 +116,11 @@ func TestLinkInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{"id: 1, rate_up", "from: w0, to: w1, rate_up", `x.yaml:18: real.injects[0]: changes an access link, but names a path; give id instead of from and to`},
 		{"id: 1, rate_up", "id: 1, from: w0, rate_up", `x.yaml:18: real.injects[0].id: cannot be combined with from or to; give id for an access link, or from and to for a path`},
 		{"until: 160", "until: 50", `x.yaml:19: real.injects[1].until: is 50, but the inject begins at 50; make it end later, or remove until`},
-		{"to: coordinator", "to: w7", `x.yaml:19: real.injects[1].to: no node "w7"; the nodes are coordinator, w0, w1`},
+		{"to: coordinator", "to: w7", `x.yaml:19: real.injects[1].to: there is no node "w7"; the nodes are coordinator, w0, w1`},
 		{"jitter: 8ms", "jitter: 18ms", `x.yaml:19: real.injects[1].jitter: from w0 to coordinator: 18ms exceeds the one-way delay of 10ms`},
-		{"from: w1, to: w0}", "from: w1, to: w9}", `x.yaml:20: real.injects[2].to: no node "w9"; the nodes are coordinator, w0, w1`},
-		{"from: w1, to: w0}", "id: 1}", `x.yaml:20: real.injects[2].id: Cut takes a path: give from and to; Partition cuts a worker off`},
-		{"from: w1, to: w0}", "from: w1, to: w0, loss: 1%}", `x.yaml:20: real.injects[2]: Cut takes no properties; remove them, or write Link`},
+		{"from: w1, to: w0}", "from: w1, to: w9}", `x.yaml:20: real.injects[2].to: there is no node "w9"; the nodes are coordinator, w0, w1`},
+		{"from: w1, to: w0}", "id: 1}", `x.yaml:20: real.injects[2].id: Cut takes a path: give from and to, or use Partition to cut off a worker`},
+		{"from: w1, to: w0}", "from: w1, to: w0, loss: 1%}", `x.yaml:20: real.injects[2]: Cut takes no properties of links; remove them, or use Link`},
 		{"{op: Cut, at: 250, until: 260, from: w1, to: w0}", "{op: Link, at: 60, from: w0, to: coordinator, one_way_delay: 1ms}", `x.yaml:20: real.injects[2].jitter: from w0 to coordinator: 8ms exceeds the one-way delay of 1ms`},
 	} {
 		text := strings.Replace(changing, c.from, c.to, 1)
@@ -227,23 +227,23 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{", file: traces/four.trace", "", "x.yaml:14: real.injects[0].file: is missing; LinkTrace needs it"},
 		{"traces/four.trace", "../four.trace", `x.yaml:14: real.injects[0].file: "../four.trace" is not in the scenario's folder or below; move the trace there, and write its path from that folder, with slashes`},
 		{"traces/four.trace", "/etc/passwd", `x.yaml:14: real.injects[0].file: "/etc/passwd" is not in the scenario's folder`},
-		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces is not a file of at most 256 MiB"},
+		{"traces/four.trace", "traces", "x.yaml:14: real.injects[0].file: traces must be a regular file of at most 256 MiB"},
 		{"traces/four.trace", "traces/five.trace", "x.yaml:14: real.injects[0].file: cannot be read: "},
 		{"traces/four.trace", "plan.json", "x.yaml:14: real.injects[0].file: a trace must not be called ….json, like other files of a run's record; rename it, for example to ….trace"},
-		{"id: 1, direction", "direction", "x.yaml:14: real.injects[0].id: is missing; LinkTrace needs the worker whose access link it is"},
+		{"id: 1, direction", "direction", "x.yaml:14: real.injects[0].id: is missing; LinkTrace needs the id of the worker whose access link changes"},
 		{"id: 1, direction", "id: 7, direction", "x.yaml:14: real.injects[0].id: there is no worker 7; the workers are 0, 1"},
 		{trace, "Link, at: 1, id: 1, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0].file: Link takes no file, LinkTrace does; remove it"},
-		{trace, "LinkTrace, at: 1, id: 1, direction: up, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0]: LinkTrace takes no properties; remove them, or write Link"},
+		{trace, "LinkTrace, at: 1, id: 1, direction: up, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0]: LinkTrace takes no properties of links; remove them, or use Link"},
 		{flap, "id: 0, period: 3000", "x.yaml:15: real.injects[1].down: is missing; Flap needs it"},
-		{flap, "id: 0, period: 300, down: 300", "x.yaml:15: real.injects[1].down: is 300; it must lie between 1 and the period of 300, less 1"},
+		{flap, "id: 0, period: 300, down: 300", "x.yaml:15: real.injects[1].down: is 300; it must lie between 1 and 299, one less than the period"},
 		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale × dilation of 100 the link is down for 60ms and up for 10ms, but each must last at least 20ms; make both longer"},
-		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or id where it is about a worker"},
+		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or the id of a worker (not for Cut)"},
 		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: cannot be combined with id, from or to; give between alone for both ways of a pair"},
 		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between: names 3 nodes; name two"},
-		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: no node "w9"; the nodes are coordinator, w0, w1`},
+		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: there is no node "w9"; the nodes are coordinator, w0, w1`},
 		{"between: [w0, w1]", "between: [w0, w0]", `x.yaml:16: real.injects[2].between[1]: "w0" is also the path's from`},
-		{"between: [w1, coordinator]", "from: w1, to: w0", "x.yaml:17: real.injects[3]: Refuse holds both ways: give between instead of from and to, or id for a worker and all others"},
-		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: no node "w7"`},
+		{"between: [w1, coordinator]", "from: w1, to: w0", "x.yaml:17: real.injects[3]: Refuse applies to both directions: give between instead of from and to, or id for all paths of a worker"},
+		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: there is no node "w7"`},
 		{"between: [w1, coordinator]", "down: 5", "x.yaml:17: real.injects[3].down: Refuse takes no down, Flap does; remove it"},
 		{", between: [w1, coordinator]", "", "x.yaml:17: real.injects[3]: names no link; Refuse needs id, or between"},
 	} {
@@ -257,7 +257,7 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		t.Errorf("a bad trace gives\n%v, want\n%s", err, want)
 	}
 	_, err = scenarios.Parse("x.yaml", []byte(repeating))
-	if want := "x.yaml:14: real.injects[0].file: a trace is read only for a scenario that is a file itself"; err == nil || err.Error() != want {
+	if want := "x.yaml:14: real.injects[0].file: a trace can be read only if the scenario itself is read from a file"; err == nil || err.Error() != want {
 		t.Errorf("text alone gives\n%v, want\n%s", err, want)
 	}
 }

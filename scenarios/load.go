@@ -42,16 +42,16 @@ func roundUp(x float64) float64 {
 func (l *MachineLoad) Words(dilation float64) string {
 	text := fmt.Sprintf("this machine carried %s of a reduction on links without rates", bits(l.Carried))
 	if l.Planned == 0 {
-		return text + "; no link of this scenario has a rate, so the machine sets the pace"
+		return text + ". No link of this scenario has a rate, so the machine sets the pace"
 	}
-	text += fmt.Sprintf("; here all workers together send %s while they reduce", bits(l.Planned))
+	text += fmt.Sprintf(". In this scenario, all workers together send %s while they reduce", bits(l.Planned))
 	switch {
 	case l.Dilation > dilation:
-		return fmt.Sprintf("%s: run it with a dilation of %g or more (real.dilation, --dilation)", text, l.Dilation)
+		return fmt.Sprintf("%s: run the scenario with a dilation of %g or more (real.dilation, --dilation)", text, l.Dilation)
 	case dilation > 1:
-		return fmt.Sprintf("%s: with its dilation of %g that is enough; %g would do", text, dilation, l.Dilation)
+		return fmt.Sprintf("%s. The scenario's dilation of %g is large enough: the least sufficient dilation is %g", text, dilation, l.Dilation)
 	}
-	return text + ": it needs no dilation"
+	return text + ". The scenario needs no dilation"
 }
 
 func bits(perSecond float64) string {

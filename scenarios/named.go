@@ -25,7 +25,7 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 		return text, nil
 	}
 	if p.dir == nil {
-		return nil, p.fail(field, "a "+what+" is read only for a scenario that is a file itself")
+		return nil, p.fail(field, "a "+what+" can be read only if the scenario itself is read from a file")
 	}
 	var text []byte
 	dir := p.dir
@@ -38,7 +38,7 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 		}
 	}
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxTraceBytes) {
-		return nil, p.fail(field, fmt.Sprintf("%s is not a file of at most %d MiB", name, maxTraceBytes>>20))
+		return nil, p.fail(field, fmt.Sprintf("%s must be a regular file of at most %d MiB", name, maxTraceBytes>>20))
 	}
 	if err == nil {
 		text, err = fs.ReadFile(dir, name)

@@ -62,7 +62,7 @@ const maxMatrix = 12
 func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 	fmt.Fprintf(out, "%s: %d nodes; 1 ms of scenario time takes %v", s.Name, len(plan.Nodes), s.RealDuration(1000))
 	if x := s.Slowdown(); x > 1 {
-		fmt.Fprintf(out, ", and by the machine's clock, dilated %g times, %v", x, s.Scale().ClockDuration(1000))
+		fmt.Fprintf(out, ", or %v by the machine's clock (dilation %g)", s.Scale().ClockDuration(1000), x)
 	}
 	fmt.Fprint(out, "\n\n")
 	if s.Work != nil {
@@ -73,7 +73,7 @@ func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 		for _, f := range fragments {
 			of = append(of, fmt.Sprint(f.Len))
 		}
-		fmt.Fprintf(out, "a round exchanges one of %d fragments in turn, of %s parameters\n\n", len(of), strings.Join(of, ", "))
+		fmt.Fprintf(out, "each round exchanges one of %d fragments in turn; the fragments have %s parameters\n\n", len(of), strings.Join(of, ", "))
 	}
 	writeRegions(out, s)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -134,9 +134,9 @@ func writeRegions(out io.Writer, s *Scenario) {
 		return
 	}
 	if n := s.Train.Ranks(); n > 1 {
-		fmt.Fprintf(out, "replica groups of %d ranks, each with %d of the %d parameters, which it reduces with its like in the other groups\n", n, s.Train.Shard(s.Real.Parameters), s.Real.Parameters)
+		fmt.Fprintf(out, "replica groups of %d ranks: each rank has %d of the %d parameters, and reduces them with the same rank of the other groups\n", n, s.Train.Shard(s.Real.Parameters), s.Real.Parameters)
 	} else if s.Train.Regions != nil {
-		fmt.Fprintf(out, "all regions take every %d. outer step together, and each by itself the others\n", s.Train.Regions.Every)
+		fmt.Fprintf(out, "all regions take every %d. outer step together; each region takes the other outer steps by itself\n", s.Train.Regions.Every)
 	} else {
 		return
 	}
@@ -173,13 +173,13 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 	}
 	fmt.Fprintln(out, r.Order[0].Node())
 	if by == reduction.OrderMeasured || by == reduction.OrderMeasuredRates {
-		fmt.Fprintln(out, "  by the plan; a run measures first, and may find another")
+		fmt.Fprintln(out, "  this order follows from the plan; a run measures the links first, and may choose another order")
 	}
 	if r.NaiveRate > 0 {
-		fmt.Fprintf(out, "  slowest hop %s, in the order of the ids %s\n", r.Rate, r.NaiveRate)
+		fmt.Fprintf(out, "  slowest hop %s (%s if the ring followed the order of the ids)\n", r.Rate, r.NaiveRate)
 	}
 	way := func(seconds float64) time.Duration { return time.Duration(math.Round(seconds * float64(time.Second))) }
-	fmt.Fprintf(out, "  longest way of a chunk %v, in the order of the ids %v\n", way(r.Latency), way(r.NaiveLatency))
+	fmt.Fprintf(out, "  longest delay of a chunk around the ring %v (%v if the ring followed the order of the ids)\n", way(r.Latency), way(r.NaiveLatency))
 }
 
 // printLinkInjects shows the changes of links, in real time.
@@ -187,7 +187,7 @@ func printLinkInjects(out io.Writer, s *Scenario) error {
 	if len(s.Real.Injects) == 0 {
 		return nil
 	}
-	fmt.Fprintln(out, "\nwhat happens to links, in real time; the simulator leaves it out")
+	fmt.Fprintln(out, "\nchanges of links, in real time; the simulator ignores them unless it simulates links")
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for _, in := range s.Real.Injects {
 		until := "for good"
@@ -197,7 +197,7 @@ func printLinkInjects(out io.Writer, s *Scenario) error {
 		what := ""
 		switch in.Op {
 		case faults.LinkTrace:
-			what = fmt.Sprintf("%s: %v over and over, %.2f Mbit/s on average, from %.2f to %.2f", in.File, in.Pace.Period,
+			what = fmt.Sprintf("%s: repeats every %v, %.2f Mbit/s on average, from %.2f to %.2f Mbit/s", in.File, in.Pace.Period,
 				float64(in.Pace.Mean())/1e6, float64(slices.Min(in.Pace.Rates))/1e6, float64(in.Pace.Peak())/1e6)
 		case faults.Flap:
 			what = fmt.Sprintf("down for %v of every %v", s.RealDuration(*in.Down), s.RealDuration(*in.Period))

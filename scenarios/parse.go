@@ -80,7 +80,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 // to do if the file is empty.
 func (p *parser) document(data []byte, kind, hint string) error {
 	if len(data) > maxFileBytes {
-		return p.fail("", fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), maxFileBytes))
+		return p.fail("", fmt.Sprintf("the file has %d bytes; the limit is %d", len(data), maxFileBytes))
 	}
 	if jsonnode.Is(data) { // YAML may begin so, too
 		root, err := jsonnode.Parse(data)
@@ -179,11 +179,11 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) {
 		return
 	}
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		p.at(n, path, "anchors and aliases are not read; write the value out")
+		p.at(n, path, "anchors and aliases are not supported; write the value itself")
 		return
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		p.at(n, path, "tags such as "+n.Tag+" are not read; write the plain value")
+		p.at(n, path, "tags such as "+n.Tag+" are not supported; write the plain value")
 		return
 	}
 	if n.Tag == "!!null" && t.Kind() != reflect.Struct {
@@ -271,7 +271,7 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) {
 			continue
 		}
 		if seen[key.Value] {
-			p.at(key, field, "given twice; keep one")
+			p.at(key, field, "is given twice; keep one")
 			continue
 		}
 		seen[key.Value] = true
@@ -305,7 +305,7 @@ func (p *parser) table(n *yaml.Node, t reflect.Type, path string) {
 			continue
 		}
 		if seen[key] {
-			p.at(n.Content[i], fields.Join(path, key), "given twice; keep one")
+			p.at(n.Content[i], fields.Join(path, key), "is given twice; keep one")
 			continue
 		}
 		seen[key] = true
@@ -343,7 +343,7 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
 		return fmt.Sprintf("%q is text; write the %s without quotes", n.Value, fields.Kind(t))
 	case digits.MatchString(n.Value) && len(strings.TrimLeft(n.Value, "+-")) > 1 && strings.TrimLeft(n.Value, "+-")[0] == '0':
-		return fmt.Sprintf("%q begins with a zero; remove it", n.Value)
+		return fmt.Sprintf("%q begins with a zero; remove the zero", n.Value)
 	case whole && n.Tag == "!!float" && !digits.MatchString(n.Value):
 		return fmt.Sprintf("%q is not a %s; write it in digits alone", n.Value, fields.Kind(t))
 	}
@@ -355,7 +355,7 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	case whole && strings.HasPrefix(n.Value, "-") && digits.MatchString(n.Value):
 		return fmt.Sprintf("is %s; it must not be negative", n.Value)
 	case whole && digits.MatchString(n.Value):
-		return fmt.Sprintf("is %s, too large to be meant", n.Value)
+		return fmt.Sprintf("is %s, which is too large for this field", n.Value)
 	}
 	return fmt.Sprintf("%q is not a %s", n.Value, fields.Kind(t))
 }

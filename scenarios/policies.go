@@ -223,20 +223,20 @@ func (s *Scenario) lacks(p policy.Policy, spec string) error {
 		return &Error{File: s.Name, Field: field, Problem: problem + " under " + spec + "; remove it, or choose torchft"}
 	}
 	if n := s.Train.Ranks(); n > 1 {
-		return bad("train.group_world_size", fmt.Sprintf("is %d, and workers share no fate", n))
+		return bad("train.group_world_size", fmt.Sprintf("is %d, but there are no replica groups", n))
 	}
 	for i, w := range s.Workers {
 		switch {
 		case w.InitialStep > 0:
-			return bad(fmt.Sprintf("workers[%d].initial_step", i), fmt.Sprintf("is %d, and all workers take the same outer steps", w.InitialStep))
+			return bad(fmt.Sprintf("workers[%d].initial_step", i), fmt.Sprintf("is %d, but all workers take the same outer steps", w.InitialStep))
 		case w.Lighthouse > 0:
-			return bad(fmt.Sprintf("workers[%d].lighthouse", i), fmt.Sprintf("is %d, and there is none", w.Lighthouse))
+			return bad(fmt.Sprintf("workers[%d].lighthouse", i), fmt.Sprintf("is %d, but there are no lighthouses", w.Lighthouse))
 		}
 	}
 	for i, in := range s.Injects {
 		if in.Forgets || in.Lighthouse != nil {
 			field := map[bool]string{true: "forgets", false: "lighthouse"}[in.Forgets]
-			return bad(fmt.Sprintf("injects[%d].%s", i, field), "needs a lighthouse, and there is none")
+			return bad(fmt.Sprintf("injects[%d].%s", i, field), "needs a lighthouse, but there is none")
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ bad.yaml:16: policy.straggler.quorum: is 2; it must lie in (0, 1]
 bad.yaml:16: policy.straggler.k: is -1; it must lie in [0, 1000]
 bad.yaml:17: policy.join: "never" is not a way to join; choose one of running, next, zeros, blocking
 bad.yaml:19: real.time_scale: is 0; it must lie in (0, 1000000]
-bad.yaml:20: real.tcp: is "?"; name a congestion control of the kernel's: reno, cubic, bbr
+bad.yaml:20: real.tcp: is "?"; name a congestion control of the kernel, such as reno, cubic or bbr
 bad.yaml:21: real.all_reduce.bits: is 6; codes have 8 or 4 bits, bfloat16 has 16, and float32 has 32
 bad.yaml:21: real.all_reduce.connections: is -1; it must not be negative
 bad.yaml:23: real.links.nodes.w0.rate_up: rate "fast" is not a number with a unit: write it as tc does, for example 100mbit`},
@@ -161,7 +161,7 @@ func TestUnitsThatLoseOrHaveTwoMeanings(t *testing.T) {
 		{"minutes or millions", "horizon: 5000000", "horizon: 5M", `bad.yaml:9: horizon: "5M" can be read in two ways; write 5m for minutes, or the number of µs in digits for millions`},
 		{"no time", "horizon: 5000000", "horizon: 5MB", `bad.yaml:9: horizon: "5MB" has the unit MB, which is not a unit of a time; write for example 30ms, 1.5s or 2m`},
 		{"negative", "horizon: 5000000", "horizon: -5ms", `bad.yaml:9: horizon: is -5000; it must not be negative`},
-		{"too long", "horizon: 5000000", "horizon: 99999999999999999h", `bad.yaml:9: horizon: is 359999999999999996400000000, too large to be meant`},
+		{"too long", "horizon: 5000000", "horizon: 99999999999999999h", `bad.yaml:9: horizon: is 359999999999999996400000000, which is too large for this field`},
 		{"a count", "inner_steps: 2", "inner_steps: 2ms", `bad.yaml:7: inner_steps: "2ms" is not a whole number`},
 		{"powers of 1000 or 1024", "state_bytes: 100", "state_bytes: 100mb", `bad.yaml:14: state_bytes: "100mb" can be read in two ways; write 100MB for powers of 1000, or 100MiB for powers of 1024`},
 		{"a rate that is not whole", "bandwidth_bpus: 10", "bandwidth_bpus: 100mbit", `bad.yaml:13: bandwidth_bpus: "100mbit" is 12.5 B/µs, but the field needs a whole number; write 12 (96mbit) or 13 (104mbit)`},

@@ -103,7 +103,7 @@ func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
 	}
 	for _, part := range parts {
 		if part.Kind != yaml.ScalarNode {
-			return nil, "holds something else than ids; " + form
+			return nil, "has an entry that is neither an id nor a range; " + form
 		}
 		for text := range strings.SplitSeq(part.Value, ",") {
 			m := rangeOf.FindStringSubmatch(text)

@@ -105,7 +105,7 @@ func (p *parser) resolve(path string, parts []string) (steps []step, kind reflec
 		inside, isIndex := strings.CutPrefix(part, "[")
 		switch {
 		case fields.IsValue(t):
-			return nil, nil, "", unknown("goes beyond a single value")
+			return nil, nil, "", unknown("names a part of a single value")
 		case t.Kind() == reflect.Slice && isIndex:
 			s := step{list: true, index: every}
 			if inside != "*]" {
@@ -251,7 +251,7 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 		return assign(v.FieldByIndex(first.field), rest, value)
 	case first.list:
 		if first.index >= v.Len() || v.Len() == 0 || first.index < every {
-			return fmt.Sprintf("there is no such entry; the list has %d", v.Len())
+			return fmt.Sprintf("is not in the list, which has %d entries", v.Len())
 		}
 		n := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 		reflect.Copy(n, v)

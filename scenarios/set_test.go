@@ -100,8 +100,8 @@ func TestBadSettings(t *testing.T) {
 		"workers[0]=3":                     "workers[0]: is not a single value; did you mean workers[*].id?",
 		"workers.inner_step_mean=3":        "workers.inner_step_mean: names an entry of a list without its index; did you mean workers[*].inner_step_mean?",
 		"workers[1].inner_step_maen=3":     "workers[1].inner_step_maen: is not a field; did you mean workers[*].inner_step_mean?",
-		"inner_steps.x=3":                  "inner_steps.x: goes beyond a single value; did you mean inner_steps?",
-		"inner_steps[0]=3":                 "inner_steps[0]: goes beyond a single value; did you mean inner_steps?",
+		"inner_steps.x=3":                  "inner_steps.x: names a part of a single value; did you mean inner_steps?",
+		"inner_steps[0]=3":                 "inner_steps[0]: names a part of a single value; did you mean inner_steps?",
 		"real[0]=3":                        "real[0]: has an index where there is no list; did you mean real.time_scale?",
 		"workers[01].id=3":                 "workers[01].id: has a wrong index at character 8; write a name and an index from 0, such as workers[3], or workers[*] for all",
 		"workers[1]id=3":                   "workers[1]id: needs a dot at character 11, as in workers[3].id",
@@ -116,9 +116,9 @@ func TestBadSettings(t *testing.T) {
 		"real.links.default.rate_up=fast":  `real.links.default.rate_up: rate "fast" is not a number with a unit: write it as tc does, for example 100mbit`,
 		"inner_steps=0":                    "valid with inner_steps=0: inner_steps: is 0; it must lie between 1 and 1000000",
 		"policy.straggler.k=-1":            "valid with policy.straggler.k=-1: policy.straggler.k: is -1; it must lie in [0, 1000]",
-		"workers[2].id=3":                  "valid with workers[2].id=3: workers[2].id: there is no such entry; the list has 2",
+		"workers[2].id=3":                  "valid with workers[2].id=3: workers[2].id: is not in the list, which has 2 entries",
 		"workers[*].id=3":                  "valid with workers[*].id=3: workers[1].id: worker 3 is already workers[0]; give each worker an id of its own",
-		"real.injects[0].at=3":             "valid with real.injects[0].at=3: real.injects[0].at: there is no such entry; the list has 0",
+		"real.injects[0].at=3":             "valid with real.injects[0].at=3: real.injects[0].at: is not in the list, which has 0 entries",
 		"workers.count=0":                  "valid with workers.count=0: workers.count: is 0; it must lie between 1 and 100000",
 		"workers.count=1":                  "valid with workers.count=1: injects[0].id: there is no worker 1; the workers are 0",
 		"real.links.nodes.w7.rate_up=1bit": "w7",
@@ -236,7 +236,7 @@ func TestSettingsKeepTraces(t *testing.T) {
 	if c.Real.Injects[0].Pace == nil || len(c.Traces) != 1 {
 		t.Errorf("the trace is lost: %+v", c.Real.Injects)
 	}
-	if _, err := set(s, "real.injects[0].file=other.trace"); err == nil || !strings.Contains(err.Error(), "real.injects[0].file: a trace is read only") {
+	if _, err := set(s, "real.injects[0].file=other.trace"); err == nil || !strings.Contains(err.Error(), "real.injects[0].file: a trace can be read only") {
 		t.Errorf("another trace: %v", err)
 	}
 	if text, err := c.Text(); err != nil || strings.Contains(string(text), "pace") {

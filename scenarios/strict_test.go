@@ -18,10 +18,10 @@ func TestDecodeIsStrict(t *testing.T) {
 		"":                               "f.yaml: the file is empty; write {} for all defaults",
 		"name: a\n---\nname: b":          "f.yaml:2: the file holds more than one document; keep one set of inputs per file",
 		"name: a\nmanythings: 2":         "f.yaml:2: manythings: unknown field; did you mean manyThings?",
-		"name: a\nname: b":               "f.yaml:2: name: given twice; keep one",
+		"name: a\nname: b":               "f.yaml:2: name: is given twice; keep one",
 		"manyThings: 1":                  "f.yaml:1: name: is missing; add it",
 		"{\"name\": \"a\",\n \"on\": 3}": `f.yaml:2: on: "3" is not a truth value (true or false)`,
-		"name: a\nmanyThings: 010":       `f.yaml:2: manyThings: "010" begins with a zero; remove it`,
+		"name: a\nmanyThings: 010":       `f.yaml:2: manyThings: "010" begins with a zero; remove the zero`,
 		"name: a\nmanyThings: \"3\"":     `f.yaml:2: manyThings: "3" is text; write the number without quotes`,
 	} {
 		var v things

@@ -78,7 +78,7 @@ func (p *parser) validateHorizon(s *Scenario) {
 	}
 	beyond := func(field string, at policy.Time) {
 		if at > s.Horizon {
-			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and nothing happens after that; move it to an earlier time, raise the horizon or remove it", at, s.Horizon)))
+			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and a run ends at its horizon; move it to an earlier time, raise the horizon or remove it", at, s.Horizon)))
 		}
 	}
 	for i, w := range s.Workers {
@@ -102,7 +102,7 @@ func (p *parser) validateRestarts(s *Scenario) error {
 			continue
 		}
 		if at, restarts := back[*in.ID]; restarts && in.At <= at {
-			return p.fail(fmt.Sprintf("injects[%d].at", i), fmt.Sprintf("is %d, but the new process of worker %d begins at %d; restart it after that, or remove one", in.At, *in.ID, at))
+			return p.fail(fmt.Sprintf("injects[%d].at", i), fmt.Sprintf("is %d, but the new process of worker %d begins at %d; restart the worker after that time, or remove one Restart", in.At, *in.ID, at))
 		}
 		back[*in.ID] = in.At + in.After
 	}
@@ -125,9 +125,9 @@ func (p *parser) validatePauses(s *Scenario) error {
 		at, paused := since[*in.ID]
 		switch field := fmt.Sprintf("injects[%d].at", i); {
 		case in.Op == faults.Pause && paused:
-			return p.fail(field, fmt.Sprintf("is %d, but worker %d is paused since %d; resume it before, or remove one", in.At, *in.ID, at))
+			return p.fail(field, fmt.Sprintf("is %d, but worker %d has been paused since %d; resume the worker before, or remove one Pause", in.At, *in.ID, at))
 		case in.Op == faults.Resume && !paused:
-			return p.fail(field, fmt.Sprintf("is %d, but worker %d is not paused then; pause it before, or remove the Resume", in.At, *in.ID))
+			return p.fail(field, fmt.Sprintf("is %d, but worker %d is not paused then; pause the worker before, or remove the Resume", in.At, *in.ID))
 		case in.Op == faults.Pause:
 			since[*in.ID] = in.At
 		default:
@@ -155,7 +155,7 @@ func (p *parser) validateRun(s *Scenario) {
 		p.note(p.between(c.field, c.value, c.least, c.max))
 	}
 	if strings.Contains(s.Name, "/") {
-		p.note(p.fail("name", fmt.Sprintf("%q has a slash in it, and files are named after it; write a plain name", s.Name)))
+		p.note(p.fail("name", fmt.Sprintf("%q has a slash, but files are named after the scenario; write a name without slashes", s.Name)))
 	}
 	switch n := len(s.Workers); {
 	case n == 0:
@@ -178,7 +178,7 @@ func (p *parser) between(field string, value, least, most int64) error {
 func (p *parser) validateWorker(s *Scenario, i int, w Worker) {
 	at := func(field string) string { return fmt.Sprintf("workers[%d].%s", i, field) }
 	if w.IDs != "" {
-		p.note(p.fail(at("ids"), "is for files; give the id of the one worker"))
+		p.note(p.fail(at("ids"), "is allowed only in scenario files; give the id of each worker"))
 	}
 	steps := int64(s.TargetOuterSteps)
 	if steps < 1 { // which is an error of its own
@@ -316,15 +316,15 @@ func (p *parser) validateSections(s *Scenario) {
 		p.note(p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale)))
 	}
 	if x := s.Real.Dilation; !(x >= 1 && x <= maxDilation) {
-		p.note(p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: everything takes so many times longer by the machine's clock", x, maxDilation)))
+		p.note(p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: a run takes longer by this factor on the machine's clock", x, maxDilation)))
 	}
 	if t := s.Real.TCP; t != "" && !tcpName.MatchString(t) {
-		p.note(p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel's: reno, cubic, bbr", t)))
+		p.note(p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel, such as reno, cubic or bbr", t)))
 	}
 	p.note(p.between("real.checkpoint_every", int64(s.Real.CheckpointEvery), 0, maxCount))
 	p.note(p.between("real.upload.every", int64(s.Real.Upload.Every), 0, maxCount))
 	if u := s.Real.Upload; u.Yields && u.Every == 0 {
-		p.note(p.fail("real.upload.yields", "is for uploads; give real.upload.every, or leave it out"))
+		p.note(p.fail("real.upload.yields", "has no effect without uploads; give real.upload.every, or remove real.upload.yields"))
 	}
 	if !s.Unasked() && s.Real.Parameters != notGiven {
 		p.note(p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters))
@@ -346,7 +346,7 @@ func (p *parser) validateLinks(s *Scenario) {
 	}
 	delay := s.RealDuration(s.BaseLatency)
 	if s.Real.Links.Default.OneWayDelay == nil && delay > time.Minute {
-		p.note(p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower it or give real.links.default.one_way_delay", s.BaseLatency, delay)))
+		p.note(p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower real.time_scale or give real.links.default.one_way_delay", s.BaseLatency, delay)))
 		return
 	}
 	p.validateLinkInjects(s)
@@ -367,7 +367,7 @@ func (p *parser) validateLinks(s *Scenario) {
 		}
 	}
 	if _, err := plan.Dilated(s.Slowdown()); err != nil {
-		p.note(p.fail("real.dilation", fmt.Sprintf("is %v: %v; lower it", s.Real.Dilation, err)))
+		p.note(p.fail("real.dilation", fmt.Sprintf("is %v: %v; lower the dilation", s.Real.Dilation, err)))
 	}
 	// An inject may bring the rate or the jitter that another field needs.
 	if len(s.Real.Injects) == 0 {

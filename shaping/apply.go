@@ -88,7 +88,7 @@ func (p Path) check(bad reject) {
 		bad("jitter_distribution", "%v is not a distribution; the distributions are %s", *d, errs.List(distributionNames))
 	}
 	if p.Loss != nil && p.LossBurst != nil {
-		bad("loss_burst", "cannot be combined with loss; give one of the two: loss_outside is the independent part")
+		bad("loss_burst", "cannot be combined with loss; give one of the two (loss_outside is the loss outside bursts)")
 	}
 	if p.LossBurst != nil {
 		p.LossBurst.check(func(name, format string, args ...any) { bad("loss_burst."+name, format, args...) })
@@ -123,12 +123,12 @@ func checkTime(bad reject, name string, d *Duration) {
 func (p PathPlan) problem() (name, problem string) {
 	switch {
 	case p.OneWayDelay < 0 || p.OneWayDelay > maxTime:
-		return "one_way_delay", p.OneWayDelay.problem() + ", with the access links counted in"
+		return "one_way_delay", p.OneWayDelay.problem() + ", including the access links"
 	case p.Fastest() >= 0:
 	case p.JitterDistribution == Uniform:
 		return "jitter", fmt.Sprintf("%v exceeds the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.OneWayDelay)
 	default:
-		return "jitter", fmt.Sprintf("%v of a %v distribution takes packets up to %v off the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.JitterDistribution, p.OneWayDelay-p.Fastest(), p.OneWayDelay)
+		return "jitter", fmt.Sprintf("%v of a %v distribution can make packets %v faster than the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.JitterDistribution, p.OneWayDelay-p.Fastest(), p.OneWayDelay)
 	}
 	return "", ""
 }

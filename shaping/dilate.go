@@ -47,7 +47,7 @@ func (p *Plan) Dilated(x float64) (*Plan, error) {
 				name, problem = "jitter", fmt.Sprintf("%v is above the limit of %v", way.Jitter, maxJitter)
 			}
 			if problem != "" {
-				return nil, errs.Fieldf(name, "from %s to %s, %g times as long: %s", d.Nodes[i].Name, d.Nodes[j].Name, x, problem)
+				return nil, errs.Fieldf(name, "from %s to %s, with a dilation of %g: %s", d.Nodes[i].Name, d.Nodes[j].Name, x, problem)
 			}
 		}
 	}

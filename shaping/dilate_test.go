@@ -47,7 +47,7 @@ func TestDilated(t *testing.T) {
 	if plan.Nodes[0].RateUp != rate || plan.Paths[0][2].OneWayDelay != delay {
 		t.Error("the plan itself was changed")
 	}
-	for x, want := range map[float64]string{4000: "one_way_delay: from a to b, 4000 times as long", 1001: "jitter: from a to b, 1001 times as long: 2.002s is above"} {
+	for x, want := range map[float64]string{4000: "one_way_delay: from a to b, with a dilation of 4000", 1001: "jitter: from a to b, with a dilation of 1001: 2.002s is above"} {
 		_, err := plan.Dilated(x)
 		if _, is := errors.AsType[*errs.FieldError](err); !is || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("dilated %v times: %v", x, err)

@@ -47,7 +47,7 @@ func ExampleNewPlan_errors() {
 	_, err := shaping.NewPlan(spec, []string{"w0", "w1"}, 0, 42)
 	fmt.Println(err)
 	// Output:
-	// real.links.nodes.w7: no node "w7"; the nodes are w0, w1
+	// real.links.nodes.w7: there is no node "w7"; the nodes are w0, w1
 	// real.links.pairs[0].to: "w0" is also the pair's from; a pair joins two different nodes
 }
 

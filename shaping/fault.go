@@ -105,7 +105,7 @@ func (c *composition) node(name, node string) (int, bool) {
 		for k, n := range c.plan.Nodes {
 			names[k] = n.Name
 		}
-		c.reject(name, "no node %q; the nodes are %s", node, listNames(names))
+		c.reject(name, "there is no node %q; the nodes are %s", node, listNames(names))
 	}
 	return i, i >= 0
 }

@@ -90,14 +90,14 @@ func TestComposeNamesTheFault(t *testing.T) {
 	}{
 		{nil, "faults[1]: is nil; leave it out"},
 		{shaping.Partition{}, "faults[1].nodes: is empty; name the nodes to cut off"},
-		{shaping.Partition{Nodes: []string{"w0", "w7"}}, `faults[1].nodes[1]: no node "w7"; the nodes are coordinator, w0, w1`},
+		{shaping.Partition{Nodes: []string{"w0", "w7"}}, `faults[1].nodes[1]: there is no node "w7"; the nodes are coordinator, w0, w1`},
 		{shaping.Cut{}, "faults[1].paths: is empty; name the paths to cut"},
 		{shaping.Cut{Paths: []shaping.Direction{{From: "w0", To: "w0"}}}, `faults[1].paths[0].to: "w0" is also the path's from; a path joins two different nodes`},
 		{shaping.Refusal{}, "faults[1].pairs: is empty; name the pairs to keep apart"},
-		{shaping.Refusal{Pairs: [][2]string{{"w0", "x"}}}, `faults[1].pairs[0].to: no node "x"; the nodes are coordinator, w0, w1`},
+		{shaping.Refusal{Pairs: [][2]string{{"w0", "x"}}}, `faults[1].pairs[0].to: there is no node "x"; the nodes are coordinator, w0, w1`},
 		{shaping.Paced{Node: "w0", Now: 2e6, Peak: 1e6}, "faults[1].now: 2mbit is not between 0 and the trace's highest rate of 1mbit"},
-		{shaping.Paced{Node: "x", Now: 1e6, Peak: 1e6}, `faults[1].node: no node "x"; the nodes are coordinator, w0, w1`},
-		{shaping.AccessChange{Node: "x"}, `faults[1].node: no node "x"; the nodes are coordinator, w0, w1`},
+		{shaping.Paced{Node: "x", Now: 1e6, Peak: 1e6}, `faults[1].node: there is no node "x"; the nodes are coordinator, w0, w1`},
+		{shaping.AccessChange{Node: "x"}, `faults[1].node: there is no node "x"; the nodes are coordinator, w0, w1`},
 		{shaping.AccessChange{Node: "w0", Access: shaping.Access{RateUp: new(shaping.Rate(-1))}}, "faults[1].rate_up: -1 bit/s is negative; leave it out for an unlimited rate"},
 		{shaping.PathChange{From: "w0", To: "w1", Path: shaping.Path{Jitter: ms(20)}}, "faults[1].jitter: from w0 to w1: 20ms exceeds the one-way delay of 10ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay"},
 	} {

@@ -48,7 +48,7 @@ func (r *resolver) groups() map[string][]int {
 					owner[i] = name
 					members[name] = append(members[name], i)
 				case other != name:
-					r.reject(fmt.Sprintf("%s[%d]", field, k), "node %s is in the group %s too; a node is in one group only", r.names[i], other)
+					r.reject(fmt.Sprintf("%s[%d]", field, k), "node %s is also in the group %s; a node can be in one group only", r.names[i], other)
 				}
 			}
 		}
@@ -78,7 +78,7 @@ func (r *resolver) match(term string) (found []int, problem string) {
 		for _, end := range []int{first, last} {
 			name := prefix + strconv.Itoa(end)
 			if _, ok := r.index[name]; !ok {
-				return nil, fmt.Sprintf("no node %q, an end of the range; the nodes are %s", name, listNames(r.names))
+				return nil, fmt.Sprintf("the range needs the node %q, which does not exist; the nodes are %s", name, listNames(r.names))
 			}
 		}
 		for i, name := range r.names {
@@ -99,7 +99,7 @@ func (r *resolver) match(term string) (found []int, problem string) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Sprintf("no node %q; the nodes are %s", term, listNames(r.names))
+		return nil, fmt.Sprintf("there is no node %q; the nodes are %s", term, listNames(r.names))
 	}
 	return found, ""
 }
@@ -129,7 +129,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 		names := []struct{ field, group string }{{".from", p.From}, {".to", p.To}}
 		switch {
 		case p.Between != nil && (p.From != "" || p.To != ""):
-			r.reject(field, "has between and from or to; give between for both ways, or from and to for one")
+			r.reject(field, "cannot combine between with from or to; give between for both ways, or from and to for one")
 			continue
 		case p.Between != nil && len(p.Between) != 2:
 			r.reject(field+".between", "names %d groups; name two, or one twice for the paths within it", len(p.Between))
@@ -146,7 +146,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 		known := true
 		for _, n := range names {
 			if _, ok := members[n.group]; !ok {
-				r.reject(field+n.field, "no group %q; the groups are %s", n.group, errs.List(slices.Sorted(maps.Keys(members))))
+				r.reject(field+n.field, "there is no group %q; the groups are %s", n.group, errs.List(slices.Sorted(maps.Keys(members))))
 				known = false
 			}
 		}

@@ -58,7 +58,7 @@ func (p AccessPreset) problem() string {
 	if _, ok := accessPresets[p]; ok {
 		return ""
 	}
-	return fmt.Sprintf("no access preset %q; there are %s", string(p), errs.List(AccessPresets()))
+	return fmt.Sprintf("there is no access preset %q; choose one of %s", string(p), errs.List(AccessPresets()))
 }
 
 func (p AccessPreset) apply(n *NodePlan) {
@@ -113,7 +113,7 @@ func (p PathPreset) oneWayDelay() (Duration, error) {
 	from, to, _ := strings.Cut(string(p), "-")
 	i, j := slices.Index(regions, from), slices.Index(regions, to)
 	if i < 0 || j < 0 || i == j {
-		return 0, fmt.Errorf("no path preset %q; there are datacentre, zones, and two different ones of %s joined by a hyphen, for example dallas-tokyo", string(p), errs.List(regions))
+		return 0, fmt.Errorf("there is no path preset %q; choose datacentre, zones, or two different regions of %s joined by a hyphen, for example dallas-tokyo", string(p), errs.List(regions))
 	}
 	return Duration(time.Duration(regionRTT[i][j]) * time.Millisecond / 2), nil
 }

@@ -41,7 +41,7 @@ func (q *Queue) UnmarshalText(text []byte) error {
 		}
 		*q = Queue{Bytes: int(bytes)}
 		if q.Bytes < MinQueueBytes {
-			return fmt.Errorf("queue %q is below %v, what one batch of a sender takes: a smaller queue would drop every batch whole", text, Queue{Bytes: MinQueueBytes})
+			return fmt.Errorf("queue %q is below %v, the size of one batch of a sender: a smaller queue would drop every batch", text, Queue{Bytes: MinQueueBytes})
 		}
 		return nil
 	}

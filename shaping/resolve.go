@@ -126,7 +126,7 @@ func (r *resolver) join(plan *Plan) {
 
 func (r *resolver) checkNodes() error {
 	if len(r.names) > maxNodes {
-		return fmt.Errorf("planning links: %d nodes, at most %d have an address", len(r.names), maxNodes)
+		return fmt.Errorf("planning links: there are %d nodes, but at most %d can have an address", len(r.names), maxNodes)
 	}
 	for i, name := range r.names {
 		if err := checkName(name); err != nil {
@@ -143,7 +143,7 @@ func (r *resolver) checkNodes() error {
 func (r *resolver) node(field, name string) (int, bool) {
 	i, ok := r.index[name]
 	if !ok {
-		r.reject(field, "no node %q; the nodes are %s", name, listNames(r.names))
+		r.reject(field, "there is no node %q; the nodes are %s", name, listNames(r.names))
 	}
 	return i, ok
 }

@@ -89,15 +89,15 @@ func TestNewPlanNamesTheFieldAndTheMend(t *testing.T) {
 		spec shaping.Spec
 		want string
 	}{
-		{"unknown from", pair("w9", "w0", shaping.Path{}), `real.links.pairs[1].from: no node "w9"; the nodes are coordinator, w0, w1`},
-		{"unknown to", pair("w0", "x", shaping.Path{}), `real.links.pairs[1].to: no node "x"; the nodes are coordinator, w0, w1`},
+		{"unknown from", pair("w9", "w0", shaping.Path{}), `real.links.pairs[1].from: there is no node "w9"; the nodes are coordinator, w0, w1`},
+		{"unknown to", pair("w0", "x", shaping.Path{}), `real.links.pairs[1].to: there is no node "x"; the nodes are coordinator, w0, w1`},
 		{"self", pair("w0", "w0", shaping.Path{}), `real.links.pairs[1].to: "w0" is also the pair's from; a pair joins two different nodes`},
 		{"duplicate", pair("w1", "w0", shaping.Path{}), `real.links.pairs[1]: the pair from w1 to w0 is already given by pairs[0]; merge the two`},
 		{"jitter", pair("w0", "w1", shaping.Path{Jitter: ms(20)}), `real.links.pairs[1].jitter: 20ms exceeds the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},
 		{"loss", pair("w0", "w1", shaping.Path{Loss: new(shaping.Probability(1.5))}), `real.links.pairs[1].loss: 1.5 is not a probability; write 0% to 100%`},
 		{"negative delay", pair("w0", "w1", shaping.Path{OneWayDelay: ms(-1)}), `real.links.pairs[1].one_way_delay: -1ms is negative`},
 		{"endless delay", pair("w0", "w1", shaping.Path{OneWayDelay: ms(1e6)}), `real.links.pairs[1].one_way_delay: 16m40s is above the limit of 1m0s`},
-		{"node", shaping.Spec{Nodes: map[string]shaping.Access{"w7": {}}}, `real.links.nodes.w7: no node "w7"; the nodes are coordinator, w0, w1`},
+		{"node", shaping.Spec{Nodes: map[string]shaping.Access{"w7": {}}}, `real.links.nodes.w7: there is no node "w7"; the nodes are coordinator, w0, w1`},
 		{"rate", shaping.Spec{Nodes: map[string]shaping.Access{"w1": {RateUp: new(shaping.Rate(-5))}}}, `real.links.nodes.w1.rate_up: -5 bit/s is negative; leave it out for an unlimited rate`},
 		{"queue", shaping.Spec{Default: shaping.Properties{Access: shaping.Access{Queue: &shaping.Queue{Time: *ms(-3)}}}}, `real.links.default.queue: -3ms is negative`},
 	} {

@@ -60,7 +60,7 @@ func ParseTrace(text []byte) (*Pace, error) {
 		}
 	}
 	if mean := oneFrame(period / time.Duration(len(windows))); mean < leastPace {
-		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v are %dbit, less than the least rate of a link (1kbit); use a trace of a faster link, or cut its end", lines, length, mean)}
+		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v make a rate of %dbit, below the least rate of a link (1kbit); use a trace of a faster link, or cut the end of the trace", lines, length, mean)}
 	}
 	p := &Pace{Period: Duration(period), Rates: make([]Rate, len(windows))}
 	each := period / time.Duration(len(windows))
@@ -73,7 +73,7 @@ func ParseTrace(text []byte) (*Pace, error) {
 		}
 	}
 	if p.Peak() > 1e12 {
-		return nil, &TraceError{Problem: fmt.Sprintf("%v at its fastest is above 1tbit; times are in milliseconds", p.Peak())}
+		return nil, &TraceError{Problem: fmt.Sprintf("the highest rate of %v is above 1tbit; write times in milliseconds", p.Peak())}
 	}
 	return p, nil
 }
@@ -102,7 +102,7 @@ func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 		case ms < len(counts)-1:
 			problem = fmt.Sprintf("%d ms comes after %d ms; sort the lines", ms, len(counts)-1)
 		case lines == maxOpportunities:
-			problem = fmt.Sprintf("there are more than %d lines; cut the trace: head -n %d FILE; it is played over and over", maxOpportunities, maxOpportunities)
+			problem = fmt.Sprintf("there are more than %d lines; cut the trace with head -n %d FILE, because a run repeats a short trace", maxOpportunities, maxOpportunities)
 		}
 		if problem != "" {
 			return nil, 0, &TraceError{line, problem}
@@ -117,7 +117,7 @@ func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 	case 0:
 		return nil, 0, &TraceError{Problem: "is empty; each line is a time in milliseconds at which one full packet can be delivered"}
 	case 1:
-		return nil, 0, &TraceError{line, "every time is 0, so the trace has no length; its last line says how long it is, in milliseconds"}
+		return nil, 0, &TraceError{line, "every time is 0, so the trace has no length; write its length in milliseconds in the last line"}
 	}
 	return counts, lines, nil
 }
@@ -133,7 +133,7 @@ func notMilliseconds(s string) string {
 	case err != nil:
 		return fmt.Sprintf("%.40q is not a whole number of milliseconds from 0; write for example 25", s)
 	case time.Duration(ms)*time.Millisecond > maxTrace:
-		return fmt.Sprintf("%d ms is beyond %v, the longest trace that is read; cut the trace", ms, maxTrace)
+		return fmt.Sprintf("%d ms is beyond %v, the limit for the length of a trace; cut the trace", ms, maxTrace)
 	}
 	return ""
 }

@@ -59,16 +59,16 @@ func TestParseTrace(t *testing.T) {
 func TestParseTraceNamesTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 0: is empty; each line is a time in milliseconds at which one full packet can be delivered"},
-		{"0\n0\n", "line 2: every time is 0, so the trace has no length; its last line says how long it is, in milliseconds"},
+		{"0\n0\n", "line 2: every time is 0, so the trace has no length; write its length in milliseconds in the last line"},
 		{"1\n3\n2\n", "line 3: 2 ms comes after 3 ms; sort the lines"},
 		{"1\n-2\n", `line 2: "-2" is not a whole number of milliseconds from 0; write for example 25`},
 		{"1.5\n", `line 1: "1.5" is not a whole number of milliseconds from 0; write for example 25`},
 		{"1\n\n2\n", "line 2: is empty; remove it"},
 		{"12 Mbit/s\n", `line 1: "12 Mbit/s" is not a whole number of milliseconds from 0; write for example 25`},
-		{"3600001\n", "line 1: 3600001 ms is beyond 1h0m0s, the longest trace that is read; cut the trace"},
-		{"50000\n", "line 0: 1 lines in 50s are 242bit, less than the least rate of a link (1kbit); use a trace of a faster link, or cut its end"},
+		{"3600001\n", "line 1: 3600001 ms is beyond 1h0m0s, the limit for the length of a trace; cut the trace"},
+		{"50000\n", "line 0: 1 lines in 50s make a rate of 242bit, below the least rate of a link (1kbit); use a trace of a faster link, or cut the end of the trace"},
 		{"0.5 12.5\n", `line 1: "0.5 12.5" has two columns, perhaps a time and a rate; a trace in Mahimahi's format has one, the time in milliseconds of each full packet: convert it, so that a rate of R bit/s gives R × seconds ÷ 12112 lines`},
-		{strings.Repeat("1\n", 1<<17), "line 0: 1587544.064mbit at its fastest is above 1tbit; times are in milliseconds"},
+		{strings.Repeat("1\n", 1<<17), "line 0: the highest rate of 1587544.064mbit is above 1tbit; write times in milliseconds"},
 	} {
 		_, err := shaping.ParseTrace([]byte(c.text))
 		var bad *shaping.TraceError

@@ -45,9 +45,9 @@ func (p *planned) uploaded() {
 	e := record.Event{Type: record.UploadDone, Node: w.name, Round: u.OuterSteps, Duration: p.now - u.begun}
 	switch {
 	case !w.alive || w.life != u.life:
-		e.Cause = "its worker is gone"
+		e.Cause = "the uploading worker is gone"
 	case p.cut(u.node, p.store()):
-		e.Cause = "its path is cut"
+		e.Cause = "the path to the store is cut"
 	default:
 		e.BytesSent = int64(compressed(p.links.state()))
 	}

@@ -311,7 +311,7 @@ func TestBenchKernelOnAFile(t *testing.T) {
 	}
 	write("<i4")
 	r = testbed(t, args...)
-	want := fmt.Sprintf("testbed: --data: %s: its dtype is \"<i4\"; <f4 and <f8 are read: save it with numpy.save(file, a.astype('<f4'))\n", file)
+	want := fmt.Sprintf("testbed: --data: %s: the dtype is \"<i4\"; only <f4 and <f8 are supported: save the array with numpy.save(file, a.astype('<f4'))\n", file)
 	if r.code != exitUsage || r.stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", r.code, r.stderr, want)
 	}

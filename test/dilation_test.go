@@ -63,7 +63,7 @@ func TestMeasuredDilatedRun(t *testing.T) {
 func TestPlanMeasure(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
-	for rate, want := range map[string]string{"1tbit": "run it with a dilation of ", "1mbit": ": it needs no dilation"} {
+	for rate, want := range map[string]string{"1tbit": "run the scenario with a dilation of ", "1mbit": ". The scenario needs no dilation"} {
 		r := testbed(t, "plan", scenario(t, 3, rate, ""), "--measure")
 		if r.code != 0 || !strings.Contains(r.stdout, want) {
 			t.Errorf("%s: exit code %d\n%s%s", rate, r.code, r.stdout, r.stderr)
@@ -73,7 +73,7 @@ func TestPlanMeasure(t *testing.T) {
 	if r := testbed(t, "bench", "ring", dilated); r.code != exitUsage || !strings.Contains(r.stderr, "real.dilation is 2, but benchmarks always run in real time") {
 		t.Errorf("a benchmark: exit code %d, %s", r.code, r.stderr)
 	}
-	if r := testbed(t, "plan", dilated); !strings.Contains(r.stdout, "1 ms of scenario time takes 300ms, and by the machine's clock, dilated 2 times, 600ms") {
+	if r := testbed(t, "plan", dilated); !strings.Contains(r.stdout, "1 ms of scenario time takes 300ms, or 600ms by the machine's clock (dilation 2)") {
 		t.Errorf("the plan:\n%s%s", r.stdout, r.stderr)
 	}
 }

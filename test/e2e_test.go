@@ -666,7 +666,7 @@ func TestMeasuredRunWithATrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := testbed(t, "plan", file)
-	for _, want := range []string{"LinkTrace w1 up", "traces/steady.trace: 100ms over and over, 6.06 Mbit/s on average", "Flap w0–coordinator", "down for 30ms of every 300ms"} {
+	for _, want := range []string{"LinkTrace w1 up", "traces/steady.trace: repeats every 100ms, 6.06 Mbit/s on average", "Flap w0–coordinator", "down for 30ms of every 300ms"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("the plan has no %q:\n%s%s", want, r.stdout, r.stderr)
 		}
@@ -991,7 +991,7 @@ func TestUsage(t *testing.T) {
 		{"run persistent_straggler --policy baseline --links carrier-pigeon", exitUsage, "auto, netem, user or htb"},
 		{"run persistent_straggler --policy baseline --time-scale -1", exitUsage, "--time-scale"},
 		{"run persistent_straggler --policy baseline --dilation 0.5", exitUsage, "real.dilation: is 0.5; it must lie in [1, 1000]"},
-		{"run charlm_regions --policy torchft", exitUsage, "choose another policy, or take train.regions out"},
+		{"run charlm_regions --policy torchft", exitUsage, "choose another policy, or remove train.regions"},
 		{"run late_join --policy baseline --hosts kubernetes", exitUsage, "testbed manifests"},
 		{"manifests run late_join --policy baseline", exitUsage, "--image"},
 		{"manifests --image x", exitUsage, "for example: testbed manifests"},

@@ -158,7 +158,7 @@ func TestProgramDiesInARun(t *testing.T) {
 	said := strings.Split(strings.TrimSpace(r.stderr), "\n")
 	why := said[len(said)-1]
 	log := filepath.Join(dir, "logs", "policy.log")
-	if r.code != exitError || !r.noResult() || !strings.Contains(why, `odd.py (odd) died when it was asked enough: exit status 1; its last words: "no second round for me" (its standard error is in `+log+`)`) {
+	if r.code != exitError || !r.noResult() || !strings.Contains(why, `odd.py (odd) died when it was asked enough: exit status 1; its last line of output: "no second round for me" (its standard error is in `+log+`)`) {
 		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 	if text, err := os.ReadFile(log); err != nil || string(text) != "here I am\nno second round for me\n" {
@@ -189,7 +189,7 @@ func TestProgramCannotBeUsed(t *testing.T) {
 			args = append(args, "--set", "inner_steps=1,2")
 		}
 		r := testbed(t, args...)
-		if _, err := os.Stat(dir); r.code != exitUsage || !strings.Contains(r.stderr, "the policy's program ./nobody.py is not there") || err == nil {
+		if _, err := os.Stat(dir); r.code != exitUsage || !strings.Contains(r.stderr, "the policy's program ./nobody.py cannot be found") || err == nil {
 			t.Errorf("%s: exit code %d, %v\n%s", verb, r.code, err, r.stderr)
 		}
 	}

@@ -100,7 +100,7 @@ func TestOwnTrainerInBothWorlds(t *testing.T) {
 			t.Errorf("%s: %+v, %v tokens", what, last, real.TokensSeen)
 		}
 		checkOwn(t, file, real.Dir)
-		if r := testbed(t, "sample", real.Dir); r.code != exitUsage || !strings.Contains(r.stderr, "only the program that trained it knows") {
+		if r := testbed(t, "sample", real.Dir); r.code != exitUsage || !strings.Contains(r.stderr, "only the program that trained the model can interpret") {
 			t.Errorf("exit code %d, %s", r.code, r.stderr)
 		}
 	}
@@ -116,10 +116,10 @@ func TestOwnTrainerFails(t *testing.T) {
 	t.Parallel()
 	for how, want := range map[string]string{
 		"are killed at round 2 of 1":  "crashed: signal: killed",
-		"fall silent at round 2 of 1": "has not answered, asked for inner step 1 of round 2, for 6s",
-		"say rubbish at round 2 of 1": "that makes no sense",
-		"NaN of 1":                    "handed its parameters after round 2 over with NaN",
-		"another size of 1":           "joined with 6 parameters; this run has 5",
+		"fall silent at round 2 of 1": "has not sent the loss of inner step 1 of round 2 within 6s",
+		"say rubbish at round 2 of 1": "sent an invalid message",
+		"NaN of 1":                    "handed over its parameters after round 2 with the value NaN",
+		"another size of 1":           "joined with 6 parameters, but this run has 5",
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +166,7 @@ func TestOwnTrainerIsNotThere(t *testing.T) {
 	}{
 		{missing, "run --policy baseline", `"no-such-program" is not there`, exitUsage},
 		{missing, "simulate --policy baseline --train", `train.program`, exitUsage},
-		{crashes, "run --policy baseline", `(init) crashed: exit status 7; its last words: "now I crash"`, exitError},
+		{crashes, "run --policy baseline", `(init) crashed: exit status 7; its last line of output: "now I crash"`, exitError},
 		{crashes, "simulate --policy baseline --train", `asking the program for its initial parameters`, exitError},
 		{otherSize, "run --policy baseline", "is 7, but the program has 5 parameters", exitUsage},
 		{unasked, "simulate --policy baseline --network links", "real.parameters", exitUsage},

@@ -45,7 +45,7 @@ func Deal(layers []Layer, fragments int) (Fragments, error) {
 		}
 	}
 	if fragments < 1 || fragments > len(blocks) {
-		return nil, fmt.Errorf("is %d; the model has %d blocks of layers to deal, and each fragment needs one", fragments, len(blocks))
+		return nil, fmt.Errorf("is %d, but the model has %d blocks of layers, and each fragment needs one", fragments, len(blocks))
 	}
 	dealt := make(Fragments, fragments)
 	for i, b := range blocks {

@@ -82,7 +82,7 @@ func TestDealKeepsBlocksTogether(t *testing.T) {
 	if got := fmt.Sprint(dealt); got != "[{[[0 7] [17 18]] 8} {[[7 13]] 6} {[[13 17]] 4}]" {
 		t.Errorf("dealt as %s", got)
 	}
-	for p, want := range map[int]string{0: "is 0", 5: "is 5; the model has 4 blocks of layers"} {
+	for p, want := range map[int]string{0: "is 0", 5: "is 5, but the model has 4 blocks of layers"} {
 		if _, err := Deal(layers, p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d fragments: error %v", p, err)
 		}

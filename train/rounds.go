@@ -43,7 +43,7 @@ func (r *Rounds) Step(ctx context.Context, n int) (round int, err error) {
 // Finish notes that the round is over.
 func (r *Rounds) Finish(local []float32, parameters int) error {
 	if !r.begun {
-		return errors.New("finish a round: none has begun")
+		return errors.New("finish a round: no round has begun")
 	}
 	if len(local) != parameters {
 		return fmt.Errorf("finish round %d: room for %d local parameters of %d", r.round, len(local), parameters)

@@ -144,10 +144,10 @@ func (o *KernelOptions) Check() error {
 		return errs.Fieldf("rounds", "%d must lie between 1 and %d", o.Rounds, maxRepeat)
 	}
 	if len(o.Sizes) == 0 {
-		return errs.Fieldf("sizes", "is empty; it needs at least one")
+		return errs.Fieldf("sizes", "is empty; give at least one size")
 	}
 	if len(o.Cores) == 0 {
-		return errs.Fieldf("cores", "is empty; it needs at least one")
+		return errs.Fieldf("cores", "is empty; give at least one number of cores")
 	}
 	for _, n := range o.Cores {
 		if n < 1 || n > runtime.NumCPU() {
@@ -208,11 +208,11 @@ func Kernels(o KernelOptions) ([]Kernel, error) {
 		}
 	}
 	began := time.Now()
-	tell("errors of %d values", accuracyValues)
+	tell("measuring the errors of %d values", accuracyValues)
 	accuracy := o.accuracy()
 	var results []Kernel
 	for _, size := range o.Sizes {
-		tell("%v, up to %d rounds", size, o.Rounds)
+		tell("measuring %v, up to %d rounds", size, o.Rounds)
 		r, err := o.measure(size, func() bool { return o.Within > 0 && time.Since(began) > o.Within })
 		if err != nil {
 			return nil, err

@@ -18,11 +18,11 @@ func (r *Ring) WriteText(out io.Writer) error {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	line("all-reduce", "%d workers × %d values (%s), %s, %s", r.Workers, r.Elements, r.Data, r.Algorithm, r.Format().Name())
 	if l := r.Links; l.Scenario != "" {
-		line("links", "those of %s, the slowest %v (%s)", l.Scenario, l.SlowestRate, l.Backend)
+		line("links", "the links of %s, the slowest with %v (%s)", l.Scenario, l.SlowestRate, l.Backend)
 	} else {
 		line("links", "%v up and down, one-way delay %v ± %v, loss %v (%s)", l.Rate, l.OneWayDelay, l.Jitter, l.Loss, l.Backend)
 		if r.Groups > 1 {
-			line("groups", "%d, one-way delay between them %v", r.Groups, l.GroupDelay)
+			line("groups", "%d groups, one-way delay between groups %v", r.Groups, l.GroupDelay)
 		}
 	}
 	for _, h := range r.Links.Hosts {
@@ -34,7 +34,7 @@ func (r *Ring) WriteText(out io.Writer) error {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
 	}
 	if r.BusyLink != "" {
-		line("", "the bound is of the planned rate; while packets waited %s gave %.1f %% of it, and no link was further off", r.BusyLink, 100*r.BusyShare)
+		line("", "the bound assumes the planned rates; while packets waited, %s sent at %.1f %% of its rate, the largest deviation of all links", r.BusyLink, 100*r.BusyShare)
 	}
 	if o := r.Ordered; o != nil {
 		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)

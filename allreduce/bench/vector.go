@@ -26,7 +26,7 @@ func ReadVector(name string) ([]float32, error) {
 		return nil, fmt.Errorf("%s: a file of values ends in .npy or .raw", name)
 	}
 	if info, err := os.Stat(name); err == nil && info.Size() > maxVectorBytes {
-		return nil, fmt.Errorf("%s: has %d bytes; at most %d are read: cut it", name, info.Size(), int64(maxVectorBytes))
+		return nil, fmt.Errorf("%s: has %d bytes, above the limit of %d: cut the file", name, info.Size(), int64(maxVectorBytes))
 	}
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -54,7 +54,7 @@ var (
 func parseNPY(b []byte) ([]float32, error) {
 	const magic = "\x93NUMPY"
 	if len(b) < 12 || string(b[:6]) != magic {
-		return nil, errors.New("is not a .npy file: write it with numpy.save, or call a file of plain float32 .raw")
+		return nil, errors.New("is not a .npy file: write the file with numpy.save, or call a file of plain float32 .raw")
 	}
 	var header, length uint64
 	switch version := b[6]; version {
@@ -63,15 +63,15 @@ func parseNPY(b []byte) ([]float32, error) {
 	case 2, 3:
 		header, length = 12, uint64(binary.LittleEndian.Uint32(b[8:]))
 	default:
-		return nil, fmt.Errorf("is .npy of version %d; versions 1 to 3 are read: write it with numpy.save", version)
+		return nil, fmt.Errorf("is a .npy file of version %d; only versions 1 to 3 are supported: write the file with numpy.save", version)
 	}
 	if header+length > uint64(len(b)) {
-		return nil, errors.New("ends within its header: write it again")
+		return nil, errors.New("ends within its header: write the file again")
 	}
 	text, data := string(b[header:header+length]), b[header+length:]
 	descr, order, shape := npyType.FindStringSubmatch(text), npyFortran.FindStringSubmatch(text), npyShape.FindStringSubmatch(text)
 	if descr == nil || order == nil || shape == nil {
-		return nil, errors.New("its header lacks descr, fortran_order or shape: write it with numpy.save")
+		return nil, errors.New("the header lacks descr, fortran_order or shape: write the file with numpy.save")
 	}
 	size := 4
 	switch dtype := descr[1] + descr[2]; dtype {
@@ -79,17 +79,17 @@ func parseNPY(b []byte) ([]float32, error) {
 	case "<f8":
 		size = 8
 	default:
-		return nil, fmt.Errorf("its dtype is %q; <f4 and <f8 are read: save it with numpy.save(file, a.astype('<f4'))", dtype)
+		return nil, fmt.Errorf("the dtype is %q; only <f4 and <f8 are supported: save the array with numpy.save(file, a.astype('<f4'))", dtype)
 	}
 	n, dimensions, err := npyLength(shape[1], len(data)/size)
 	if err != nil {
 		return nil, err
 	}
 	if order[1] == "True" && dimensions > 1 {
-		return nil, errors.New("its values are in Fortran order; C order is read: save it with numpy.save(file, numpy.ascontiguousarray(a))")
+		return nil, errors.New("the values are in Fortran order; only C order is supported: save the array with numpy.save(file, numpy.ascontiguousarray(a))")
 	}
 	if len(data) != n*size {
-		return nil, fmt.Errorf("has %d bytes of values, and its shape asks for %d × %d: write it again", len(data), n, size)
+		return nil, fmt.Errorf("has %d bytes of values, but the shape asks for %d × %d: write the file again", len(data), n, size)
 	}
 	return toFloat32(data, size)
 }
@@ -104,7 +104,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 		}
 		d, err := strconv.Atoi(field)
 		if err != nil {
-			return 0, 0, fmt.Errorf("its shape has %q values in a dimension: write it with numpy.save", field)
+			return 0, 0, fmt.Errorf("the shape has %q values in a dimension: write the file with numpy.save", field)
 		}
 		dimensions++
 		if d > 0 && n > most/d {
@@ -117,7 +117,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 
 func parseRaw(b []byte) ([]float32, error) {
 	if len(b)%floatBytes != 0 {
-		return nil, fmt.Errorf("has %d bytes, which is not a whole number of 4-byte float32 values: write it with a.astype('<f4').tofile(file)", len(b))
+		return nil, fmt.Errorf("has %d bytes, which is not a whole number of 4-byte float32 values: write the file with a.astype('<f4').tofile(file)", len(b))
 	}
 	return toFloat32(b, floatBytes)
 }
@@ -135,7 +135,7 @@ func toFloat32(b []byte, size int) ([]float32, error) {
 			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 		}
 		if x := float64(values[i]); math.IsNaN(x) || math.IsInf(x, 0) {
-			return nil, fmt.Errorf("value %d is %v as float32; only finite numbers can be compared: remove it", i, x)
+			return nil, fmt.Errorf("value %d is %v as float32; only finite numbers can be compared: remove the value", i, x)
 		}
 	}
 	return values, nil

@@ -38,13 +38,13 @@ func (o *Outcome) Check(length int) error {
 	err := o.Format().Check()
 	switch {
 	case o.Length != length:
-		return fmt.Errorf("outcome of %d values, expected %d", o.Length, length)
+		return fmt.Errorf("the outcome has %d values, but %d are expected", o.Length, length)
 	case o.Ranks < 2 || o.Ranks > allreduce.MaxRanks:
-		return fmt.Errorf("outcome of %d ranks is outside 2 to %d", o.Ranks, allreduce.MaxRanks)
+		return fmt.Errorf("the outcome is of %d ranks, outside 2 to %d", o.Ranks, allreduce.MaxRanks)
 	case err != nil:
 		return fmt.Errorf("outcome: %w", err)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
-		return fmt.Errorf("outcome with pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
+		return fmt.Errorf("the outcome has pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (o *Outcome) Decode(out []float32) error {
 		return err
 	}
 	if len(o.Data) != o.EncodedLen() {
-		return errors.New("outcome is incomplete")
+		return errors.New("the outcome is incomplete")
 	}
 	format, at := Codec{Format: o.Format()}, 0
 	for c := range o.Ranks {

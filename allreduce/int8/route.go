@@ -68,7 +68,7 @@ func Use(name string) error {
 	all := forms()
 	i := slices.IndexFunc(all, func(f form) bool { return f.String() == name })
 	if i < 0 {
-		return fmt.Errorf("no route %q on this machine; there are %s", name, strings.Join(Routes(), ", "))
+		return fmt.Errorf("this machine has no route %q; choose one of %s", name, strings.Join(Routes(), ", "))
 	}
 	forced = &all[i]
 	return nil

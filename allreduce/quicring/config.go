@@ -94,7 +94,7 @@ func (c *Config) check() error {
 		return err
 	}
 	if c.PieceValues < 0 || c.PieceValues > allreduce.MaxPieceValues || c.PieceValues%c.Format.Block != 0 {
-		return fmt.Errorf("piece of %d values is not a multiple of the block, %d, up to %d",
+		return fmt.Errorf("a piece has %d values, but must have a multiple of the block of %d, up to %d",
 			c.PieceValues, c.Format.Block, allreduce.MaxPieceValues)
 	}
 	if c.PacketSize == 0 {

@@ -171,7 +171,7 @@ func (e *Endpoint) accept() {
 		name := peerName(leaf)
 		if !e.admit(name, linkNamed(state.NegotiatedProtocol), conn) {
 			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections, or too late") })
-			e.cfg.Logger.Warn("refused a connection: too many, or too late", "peer", name, "addr", conn.RemoteAddr())
+			e.cfg.Logger.Warn("refused a connection: the peer has too many, or the connection comes too late", "peer", name, "addr", conn.RemoteAddr())
 			continue
 		}
 		e.tasks.Go(func() { e.serve(conn, leaf) })

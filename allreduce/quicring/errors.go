@@ -46,9 +46,9 @@ func explain(err error) error {
 	case codeAborted:
 		why = "aborted its reduction"
 	case codeStale:
-		why = "refused the stream: its epoch is over"
+		why = "refused the stream: the reduction of the stream is over"
 	case codeStranger:
-		why = "refused the stream: this worker is not its predecessor"
+		why = "refused the stream: the peer expects no stream from this worker"
 	case codeMalformed:
 		why = "refused a frame as malformed"
 	case codeExpired:

@@ -110,25 +110,25 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		says string
 		send []byte
 	}{
-		{"malformed frame header: magic", make([]byte, allreduce.HeaderLen)},
+		{"malformed frame header: wrong magic number", make([]byte, allreduce.HeaderLen)},
 		{"malformed frame header: version", append([]byte("TBAR\x63"), make([]byte, allreduce.HeaderLen)...)},
-		{"reduces round 2, this worker round 1", edited(func(h *allreduce.Header) { h.Round = 2 })},
-		{"its ring has 3 ranks", edited(func(h *allreduce.Header) { h.Ranks = 3; h.Count = 300 })},
-		{"it reduces 2000 values", edited(func(h *allreduce.Header) { h.Length = 2000 })},
-		{"its values have 4 bits", edited(func(h *allreduce.Header) { h.Format.Bits = 4 })},
+		{"reduces round 2, but this worker reduces round 1", edited(func(h *allreduce.Header) { h.Round = 2 })},
+		{"the peer's ring has 3 ranks", edited(func(h *allreduce.Header) { h.Ranks = 3; h.Count = 300 })},
+		{"the peer reduces 2000 values", edited(func(h *allreduce.Header) { h.Length = 2000 })},
+		{"the peer's values have 4 bits", edited(func(h *allreduce.Header) { h.Format.Bits = 4 })},
 		{"shortened codes: huffman table", edited(func(h *allreduce.Header) { h.Coding, h.Payload = allreduce.Huffman, 40 })},
-		{"its blocks have 256 values", edited(func(h *allreduce.Header) { h.Format.Block = 256 })},
+		{"the peer's blocks have 256 values", edited(func(h *allreduce.Header) { h.Format.Block = 256 })},
 		{"frame out of order", edited(func(h *allreduce.Header) { h.Chunk = 1 })},
 		{"frame out of order", append(frame(first(1, length)), frame(first(1, length))...)},
-		{"frame of epoch 9", append(frame(first(1, length)), frame(first(9, length))...)},
-		{"its pieces have 499 values", edited(func(h *allreduce.Header) { h.Count = 499 })},
+		{"a frame has the wrong epoch, 9", append(frame(first(1, length)), frame(first(9, length))...)},
+		{"the peer's pieces have 499 values", edited(func(h *allreduce.Header) { h.Count = 499 })},
 		{"unexpected EOF", frame(first(1, length))[:allreduce.HeaderLen+7]},
 		{"unexpected EOF", frame(first(1, length))}, // and no end
-		{"an end that carries something", append(frame(first(1, length)), edited(func(h *allreduce.Header) { h.Phase, h.Step = allreduce.End, 0 })...)},
-		{"a stream without frames", end(1, 1)},
-		{"all its streams have ended, and 1 frames are missing", append(frame(first(1, length)), end(1, 1)...)},
-		{"something follows the end", append(frame(first(1, length)), append(end(1, 0), 1)...)},
-		{"frame of epoch 3", append(frame(first(1, length)), end(3, 1)...)},
+		{"the end of a stream has a place or a payload", append(frame(first(1, length)), edited(func(h *allreduce.Header) { h.Phase, h.Step = allreduce.End, 0 })...)},
+		{"a stream has no frames", end(1, 1)},
+		{"all streams of the peer have ended, but 1 frames are missing", append(frame(first(1, length)), end(1, 1)...)},
+		{"data follows the end", append(frame(first(1, length)), append(end(1, 0), 1)...)},
+		{"a frame has the wrong epoch, 3", append(frame(first(1, length)), end(3, 1)...)},
 	} {
 		t.Run(test.says, func(t *testing.T) {
 			r := newRing(t, 2, nil)
@@ -196,7 +196,7 @@ func TestEndOfAPeersSending(t *testing.T) {
 			})
 			other.send(stream(mean, 0)).Close()
 		}},
-		{"its connections end", "its connections have ended, and 1 frames are missing", func(_ *ring, i *intruder) {
+		{"its connections end", "all connections of the peer have ended, but 1 frames are missing", func(_ *ring, i *intruder) {
 			i.conn.CloseWithError(connClosing, "")
 		}},
 	} {
@@ -369,7 +369,7 @@ func TestLateStreamIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.endpoints[0].Reduce(t.Context(), Op{Epoch: 4, Peers: r.peers}, make([]float32, 9), make([]float32, 9))
-	if err == nil || !strings.Contains(err.Error(), "send to w1: peer refused the stream: its epoch is over") {
+	if err == nil || !strings.Contains(err.Error(), "send to w1: peer refused the stream: the reduction of the stream is over") {
 		t.Errorf("got %v", err)
 	}
 	r.must(6, upTo(2), gaussian(1, 2, 1000))
@@ -384,7 +384,7 @@ func TestDisagreementAboutLength(t *testing.T) {
 	for _, o := range outcomes {
 		said += fmt.Sprintln(o.err)
 	}
-	if !strings.Contains(said, "values, this worker 1") {
+	if !strings.Contains(said, "values, but this worker reduces 1") {
 		t.Errorf("nobody names the lengths:\n%s", said)
 	}
 }

@@ -68,9 +68,9 @@ func (b *inbox) begin(x *expectation) error {
 	defer b.mu.Unlock()
 	switch {
 	case b.begun && x.epoch <= b.last:
-		return fmt.Errorf("epoch is not above the last one, %d", b.last)
+		return fmt.Errorf("the epoch must be above the last epoch, %d", b.last)
 	case len(b.current) >= maxReductions:
-		return fmt.Errorf("%d reductions are running on this endpoint", len(b.current))
+		return fmt.Errorf("%d reductions, the limit, are already running on this endpoint", len(b.current))
 	}
 	b.begun, b.last = true, x.epoch
 	x.taken = make([]int, len(x.from))

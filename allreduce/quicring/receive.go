@@ -105,7 +105,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 		return codeMalformed, err
 	}
 	if _, err := io.ReadFull(a.stream, make([]byte, 1)); err != io.EOF {
-		return codeMalformed, errors.New("something follows the end of a stream")
+		return codeMalformed, errors.New("data follows the end of a stream")
 	}
 	s := &r.inputs[a.rank]
 	s.mu.Lock()
@@ -113,7 +113,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 	s.ended++
 	s.streams = max(s.streams, int(h.Count))
 	if n := s.due.Load(); s.ended == s.streams && n > 0 {
-		return codeMalformed, fmt.Errorf("all its streams have ended, and %d frames are missing", n)
+		return codeMalformed, fmt.Errorf("all streams of the peer have ended, but %d frames are missing", n)
 	}
 	return 0, nil
 }
@@ -122,7 +122,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 func (r *run) gone(rank int) {
 	if n := r.inputs[rank].due.Load(); n > 0 {
 		name := r.op.Peers[rank].Name
-		r.abort(&PeerError{name, fmt.Errorf("receive from %s: its connections have ended, and %d frames are missing", name, n)})
+		r.abort(&PeerError{name, fmt.Errorf("receive from %s: all connections of the peer have ended, but %d frames are missing", name, n)})
 	}
 }
 
@@ -141,7 +141,7 @@ func (c counted) Read(b []byte) (int, error) {
 // claim returns the place for the codes of a frame that is due.
 func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 	if got.Phase == allreduce.End {
-		return nil, errors.New("a stream without frames")
+		return nil, errors.New("a stream has no frames")
 	}
 	want := got
 	want.Epoch, want.Round, want.Ranks = r.op.Epoch, uint32(r.op.Round), uint16(len(r.op.Peers))
@@ -178,19 +178,19 @@ func disagreement(got, want allreduce.Header) error {
 	case got == want:
 		return nil
 	case got.Epoch != want.Epoch:
-		return fmt.Errorf("frame of epoch %d", got.Epoch)
+		return fmt.Errorf("a frame has the wrong epoch, %d", got.Epoch)
 	case got.Round != want.Round:
-		return fmt.Errorf("it reduces round %d, this worker round %d", got.Round, want.Round)
+		return fmt.Errorf("the peer reduces round %d, but this worker reduces round %d", got.Round, want.Round)
 	case got.Ranks != want.Ranks:
-		return fmt.Errorf("its ring has %d ranks, this worker's %d", got.Ranks, want.Ranks)
+		return fmt.Errorf("the peer's ring has %d ranks, but this worker's ring has %d", got.Ranks, want.Ranks)
 	case got.Algorithm != want.Algorithm:
-		return fmt.Errorf("its algorithm is %v, this worker's %v", got.Algorithm, want.Algorithm)
+		return fmt.Errorf("the peer's algorithm is %v, but this worker's algorithm is %v", got.Algorithm, want.Algorithm)
 	case got.Length != want.Length:
-		return fmt.Errorf("it reduces %d values, this worker %d", got.Length, want.Length)
+		return fmt.Errorf("the peer reduces %d values, but this worker reduces %d", got.Length, want.Length)
 	case got.Format.Block != want.Format.Block:
-		return fmt.Errorf("its blocks have %d values, this worker's %d", got.Format.Block, want.Format.Block)
+		return fmt.Errorf("the peer's blocks have %d values, but this worker's blocks have %d", got.Format.Block, want.Format.Block)
 	case got.Format.Bits != want.Format.Bits:
-		return fmt.Errorf("its values have %d bits, this worker's %d", got.Format.Bits, want.Format.Bits)
+		return fmt.Errorf("the peer's values have %d bits, but this worker's values have %d", got.Format.Bits, want.Format.Bits)
 	}
-	return fmt.Errorf("its pieces have %d values, this worker's %d", got.Count, want.Count)
+	return fmt.Errorf("the peer's pieces have %d values, but this worker's pieces have %d", got.Count, want.Count)
 }

@@ -89,34 +89,34 @@ func (e *Endpoint) begin(op Op, data, out []float32, start time.Time) (r *run, e
 func (op Op) check(data, out []float32) error {
 	switch {
 	case len(op.Peers) == 0 || len(op.Peers) > allreduce.MaxRanks:
-		return fmt.Errorf("ring of %d peers is outside 1 to %d", len(op.Peers), allreduce.MaxRanks)
+		return fmt.Errorf("the ring has %d peers, outside 1 to %d", len(op.Peers), allreduce.MaxRanks)
 	case op.Rank < 0 || op.Rank >= len(op.Peers):
-		return fmt.Errorf("rank %d in a ring of %d", op.Rank, len(op.Peers))
+		return fmt.Errorf("rank %d is not in the ring of %d peers", op.Rank, len(op.Peers))
 	case op.Round < 0 || op.Round > math.MaxUint32:
 		return fmt.Errorf("round %d is outside 0 to %d", op.Round, uint32(math.MaxUint32))
 	case !slices.Contains(allreduce.Algorithms, op.Algorithm):
 		return fmt.Errorf("there is no algorithm %d", op.Algorithm)
 	case op.Algorithm == allreduce.Hierarchical && len(op.Groups) != len(op.Peers):
-		return fmt.Errorf("groups of %d ranks in a ring of %d", len(op.Groups), len(op.Peers))
+		return fmt.Errorf("%d ranks have groups, but the ring has %d peers", len(op.Groups), len(op.Peers))
 	case len(data) != len(out):
-		return fmt.Errorf("%d values to reduce, room for %d", len(data), len(out))
+		return fmt.Errorf("there are %d values to reduce, but room for %d", len(data), len(out))
 	case len(data) > allreduce.MaxLength:
-		return fmt.Errorf("%d values are more than %d", len(data), int64(allreduce.MaxLength))
+		return fmt.Errorf("%d values exceed the limit of %d", len(data), int64(allreduce.MaxLength))
 	case len(data) > 0 && &data[0] == &out[0]:
 		return errors.New("input and output are the same slice")
 	case op.Residual != nil && len(op.Residual) != len(data):
-		return fmt.Errorf("%d values to reduce, a residual of %d", len(data), len(op.Residual))
+		return fmt.Errorf("there are %d values to reduce, but a residual of %d", len(data), len(op.Residual))
 	}
 	names := make(map[string]bool, len(op.Peers))
 	for i, p := range op.Peers {
 		if p.Name == "" || names[p.Name] {
-			return fmt.Errorf("peer %d has no name of its own: %q", i, p.Name)
+			return fmt.Errorf("peer %d needs a unique name, but is named %q", i, p.Name)
 		}
 		names[p.Name] = true
 	}
 	if op.Algorithm != allreduce.Ring {
 		if n := len(op.groups().Peers(op.Rank)); n > maxInbound {
-			return fmt.Errorf("the %v algorithm has rank %d talk to %d others, more than %d", op.Algorithm, op.Rank, n, maxInbound)
+			return fmt.Errorf("with the %v algorithm, rank %d exchanges data with %d peers, above the limit of %d", op.Algorithm, op.Rank, n, maxInbound)
 		}
 	}
 	return nil

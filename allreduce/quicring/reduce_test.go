@@ -273,13 +273,13 @@ func TestInvalidCalls(t *testing.T) {
 		op        Op
 		data, out []float32
 	}{
-		{"ring of 0", Op{}, data, out},
+		{"ring has 0 peers", Op{}, data, out},
 		{"rank 1", Op{Rank: 1, Peers: r.peers[:1]}, data, out},
 		{"rank -1", Op{Rank: -1, Peers: r.peers}, data, out},
 		{"round -1", Op{Round: -1, Peers: r.peers}, data, out},
 		{"room for 9", good, data, out[:9]},
 		{"algorithm 9", Op{Peers: r.peers, Algorithm: 9}, data, out},
-		{"groups of 1 ranks", Op{Peers: r.peers, Algorithm: allreduce.Hierarchical, Groups: []int{0}}, data, out},
+		{"1 ranks have groups", Op{Peers: r.peers, Algorithm: allreduce.Hierarchical, Groups: []int{0}}, data, out},
 		{"same slice", good, data, data},
 		{"name", Op{Peers: []Peer{r.peers[0], r.peers[0]}}, data, out},
 		{"name", Op{Peers: []Peer{{}}}, data, out},
@@ -291,7 +291,7 @@ func TestInvalidCalls(t *testing.T) {
 	if _, err := e.Reduce(t.Context(), good, data, out); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Reduce(t.Context(), good, data, out); err == nil || !strings.Contains(err.Error(), "not above") {
+	if _, err := e.Reduce(t.Context(), good, data, out); err == nil || !strings.Contains(err.Error(), "must be above") {
 		t.Errorf("an epoch twice: %v", err)
 	}
 	e.Close()

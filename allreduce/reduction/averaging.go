@@ -87,7 +87,7 @@ func (a Spec) validateOrder(workers int) error {
 	case !slices.Contains(Orders, a.Order):
 		return bad("order", fmt.Sprintf("%q is not an order; choose one of %s", a.Order, strings.Join(Orders, ", ")))
 	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
-		return bad("order", fmt.Sprintf("is %s, but only the ring has an order; remove it, or the algorithm %s", a.Order, a.Algorithm))
+		return bad("order", fmt.Sprintf("is %s, but only the ring has an order; remove the order, or the algorithm %s", a.Order, a.Algorithm))
 	}
 	return a.validateRates(workers)
 }
@@ -97,15 +97,15 @@ func (a Spec) validateRates(workers int) error {
 	const at = "rates"
 	switch given := a.Order == OrderGivenRates; {
 	case given && a.Rates == nil:
-		return bad(at, "is missing, and the order is "+OrderGivenRates+"; give a row for each worker, with a rate to each worker in it")
+		return bad(at, "is missing, but the order is "+OrderGivenRates+"; give a row for each worker, with a rate to each worker")
 	case !given && a.Rates != nil:
 		return bad(at, fmt.Sprintf("is given, but the order is %s; remove it, or write order: %s", a.Order, OrderGivenRates))
 	case given && len(a.Rates) != workers:
-		return bad(at, fmt.Sprintf("has %d rows for %d workers; give one for each, in their order", len(a.Rates), workers))
+		return bad(at, fmt.Sprintf("has %d rows for %d workers; give one row for each worker, in the order of the workers", len(a.Rates), workers))
 	}
 	for i, row := range a.Rates {
 		if len(row) != workers {
-			return bad(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("has %d rates for %d workers; give one to each, in their order, and any to itself", len(row), workers))
+			return bad(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("has %d rates for %d workers; give one rate to each worker, in the order of the workers (the rate to the worker itself is ignored)", len(row), workers))
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (w Ways) Order(participants []policy.ID) (*Ring, error) {
 	for k, id := range participants {
 		naive[k] = k
 		if index[k] = slices.Index(w.Workers, id); index[k] < 0 {
-			return nil, fmt.Errorf("ring order: nothing is known of the ways to worker %d", id)
+			return nil, fmt.Errorf("ring order: the delays to worker %d are unknown", id)
 		}
 	}
 	delays, rates := among(w.Delays, index), among(w.Rates, index)

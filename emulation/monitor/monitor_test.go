@@ -134,7 +134,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a late inject": {
 			history{inject: map[int]time.Duration{3: 100 * ms}},
-			[3]fidelity.Level{valid, valid, suspect}, suspect, "an inject of links was in place 100ms after its time",
+			[3]fidelity.Level{valid, valid, suspect}, suspect, "an inject of links took effect 100ms too late",
 		},
 		"a wrong link": {
 			history{pairs: []fidelity.PairRTT{{From: "w0", To: "w1", Planned: 20 * ms, Measured: 2 * ms}}},

@@ -44,7 +44,7 @@ const maxTimeLimit = 3600
 // check reports what is wrong with a program's description of itself.
 func (h *hello) check() error {
 	if h.Version != version {
-		return fmt.Errorf("speaks version %d of the protocol, and this testbed speaks %d; take a testbed or a program of the other's version", h.Version, version)
+		return fmt.Errorf("speaks version %d of the protocol, but this testbed speaks version %d; use a program and a testbed of the same version", h.Version, version)
 	}
 	for _, kind := range h.Answers {
 		if !slices.Contains(kinds, kind) {
@@ -74,12 +74,12 @@ func (p *parameter) check() error {
 	case !number && p.Type != "bool" && p.Type != "string":
 		return fmt.Errorf("says that its parameter %s has the type %q; choose int, float, bool or string", p.Name, p.Type)
 	case !number && (p.Min != nil || p.Max != nil):
-		return fmt.Errorf("says that its parameter %s has a min or max; those are of int and float", p.Name)
+		return fmt.Errorf("says that its parameter %s has a min or max; only int and float have these", p.Name)
 	case p.Range != nil && p.Type == "string":
 		return fmt.Errorf("says that its parameter %s has a range; a string has none", p.Name)
 	}
 	if r := p.Range; r != nil && (!(r.High >= r.Low) || r.Log && r.Low <= 0 || r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers) {
-		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, and above 0 with log, and of is absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)
+		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, low must be above 0 with log, and of must be absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)
 	}
 	if number { // JSON has one kind of numbers
 		f, is := p.Default.(float64)
@@ -88,7 +88,7 @@ func (p *parameter) check() error {
 			p.Default = int64(f)
 		}
 		if !is {
-			return fmt.Errorf("says nothing of the type %s for the default of its parameter %s", p.Type, p.Name)
+			return fmt.Errorf("gives no default of the type %s for its parameter %s", p.Type, p.Name)
 		}
 		if problem := p.outside(f); problem != "" {
 			return fmt.Errorf("says that the default of its parameter %s %s", p.Name, problem)
@@ -96,10 +96,10 @@ func (p *parameter) check() error {
 		return nil
 	}
 	if _, is := p.Default.(bool); is != (p.Type == "bool") {
-		return fmt.Errorf("says nothing of the type %s for the default of its parameter %s", p.Type, p.Name)
+		return fmt.Errorf("gives no default of the type %s for its parameter %s", p.Type, p.Name)
 	}
 	if _, is := p.Default.(string); is != (p.Type == "string") {
-		return fmt.Errorf("says nothing of the type %s for the default of its parameter %s", p.Type, p.Name)
+		return fmt.Errorf("gives no default of the type %s for its parameter %s", p.Type, p.Name)
 	}
 	return nil
 }
@@ -139,10 +139,10 @@ func (p *parameter) value(text Value) (any, error) {
 		return string(text), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("does not take %s=%s: it must be of the type %s", p.Name, text, p.Type)
+		return nil, fmt.Errorf("does not take %s=%s: the value must be of the type %s", p.Name, text, p.Type)
 	}
 	if problem := p.outside(f); problem != "" {
-		return nil, fmt.Errorf("does not take %s=%s: it %s", p.Name, text, problem)
+		return nil, fmt.Errorf("does not take %s=%s: the value %s", p.Name, text, problem)
 	}
 	return v, nil
 }
@@ -167,7 +167,7 @@ func (h *hello) values(given map[string]Value) ([]any, error) {
 			continue
 		}
 		if len(known) == 0 {
-			return nil, fmt.Errorf("has no parameters, and %s is given", name)
+			return nil, fmt.Errorf("has no parameters, but %s is given", name)
 		}
 		return nil, fmt.Errorf("has no parameter %s; its parameters are %s", name, strings.Join(known, ", "))
 	}

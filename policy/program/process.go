@@ -95,7 +95,7 @@ func (q *process) startable() error {
 	info, err := os.Stat(q.spec.File)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("is not there: there is no %s; name an executable file, from the current directory", q.spec.File)
+		return fmt.Errorf("cannot be found: there is no file %s; name an executable file, relative to the current directory", q.spec.File)
 	case err != nil:
 		return err
 	case info.Mode()&fs.ModeSocket != 0:
@@ -189,7 +189,7 @@ func (q *process) exchange(a answer, limit time.Duration) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return q.problem(fmt.Errorf("has not answered %s for %v", q.asked, limit), "it hangs, or needs more time: give a time_limit_s in its answer to hello")
+		return q.problem(fmt.Errorf("has not answered %s within %v", q.asked, limit), "the program hangs, or needs more time: give a time_limit_s in its answer to hello")
 	case errors.Is(err, bufio.ErrBufferFull):
 		return q.problem(fmt.Errorf("answered %s with a line longer than %d bytes: %s", q.asked, maxLine, excerpt(line)), keep)
 	default:
@@ -235,7 +235,7 @@ func (q *process) problem(err error, fix string) error {
 		err = fmt.Errorf("%w; %s", err, fix)
 	}
 	if said := q.tail.last(); said != "" {
-		err = fmt.Errorf("%w; its last words: %q", err, said)
+		err = fmt.Errorf("%w; its last line of output: %q", err, said)
 	}
 	if q.spec.Log != "" {
 		err = fmt.Errorf("%w (its standard error is in %s)", err, q.spec.Log)

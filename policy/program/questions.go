@@ -87,9 +87,9 @@ func (q *process) deadline(r *policy.Round) (*policy.Deadline, error) {
 	}
 	switch at := a.Deadline.At; {
 	case at == nil:
-		return nil, q.problem(errors.New("answered with a deadline without at_us"), keep)
+		return nil, q.problem(errors.New("answered with a deadline without the field at_us"), keep)
 	case *at < r.Now:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, when it was %d µs", *at, r.Number, r.Now), "make it answer with a time in the future")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but the time was already %d µs", *at, r.Number, r.Now), "make it answer with a time in the future")
 	case *at > r.Now+furthest:
 		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, more than %d µs ahead", *at, r.Number, furthest), "make it answer none if there is to be no deadline")
 	}
@@ -108,7 +108,7 @@ func (q *process) enough(r *policy.Round) (needed int, enough bool, err error) {
 		return 0, false, err
 	}
 	if a.Enough == nil {
-		return 0, false, q.problem(errors.New("answered without saying enough"), keep)
+		return 0, false, q.problem(errors.New("answered without the field enough"), keep)
 	}
 	return a.Needed, *a.Enough, nil
 }
@@ -127,7 +127,7 @@ func (q *process) late(r *policy.Round, w policy.Member) (limit int, evict bool,
 		return 0, false, err
 	}
 	if a.Evict == nil {
-		return 0, false, q.problem(errors.New("answered without saying evict"), keep)
+		return 0, false, q.problem(errors.New("answered without the field evict"), keep)
 	}
 	return a.Limit, *a.Evict, nil
 }
@@ -148,7 +148,7 @@ func (q *process) finishes() (bool, error) {
 		return false, err
 	}
 	if a.Finishes == nil {
-		return false, q.problem(errors.New("answered without saying finishes_steps"), keep)
+		return false, q.problem(errors.New("answered without the field finishes_steps"), keep)
 	}
 	return *a.Finishes, nil
 }

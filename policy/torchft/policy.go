@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	policy.Register("torchft", "torchft's protocol: a quorum for every outer step, which counts if all in it succeed", &Policy{MinReplicas: 1})
+	policy.Register("torchft", "torchft's protocol: a quorum for every outer step, which counts if all members of the quorum succeed", &Policy{MinReplicas: 1})
 }
 
 // Policy has the parameters of the lighthouse and of the managers. Times are in

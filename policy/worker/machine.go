@@ -228,7 +228,7 @@ func (m *Machine) start(e Start) {
 		return
 	}
 	if m.outerSteps != e.OuterSteps {
-		m.emit(&GiveUp{fmt.Sprintf("asked to begin round %d from outer step %d while at %d", e.Round, e.OuterSteps, m.outerSteps)})
+		m.emit(&GiveUp{fmt.Sprintf("the coordinator asked for round %d from outer step %d, but the worker is at outer step %d", e.Round, e.OuterSteps, m.outerSteps)})
 		return
 	}
 	m.outcome, m.contribution, m.current = 0, 0, true
@@ -262,7 +262,7 @@ func (m *Machine) start(e Start) {
 // for it. It returns false if they do not fit.
 func (m *Machine) apply(outerSteps int) bool {
 	if m.outerSteps != outerSteps-1 {
-		m.emit(&GiveUp{fmt.Sprintf("asked to take outer step %d while at %d", outerSteps, m.outerSteps)})
+		m.emit(&GiveUp{fmt.Sprintf("the coordinator asked for outer step %d, but the worker is at outer step %d", outerSteps, m.outerSteps)})
 		return false
 	}
 	m.outerSteps, m.outcome, m.kept = outerSteps, 0, min(m.kept+1, KeptOutcomes)
@@ -348,7 +348,7 @@ func (m *Machine) reduce(e Reduce) {
 func (m *Machine) reduceFails() {
 	failed := policy.ReduceFailed{ID: m.id, Round: m.reduced, Epoch: m.epoch, Alone: m.fails.Alone}
 	m.reducing, m.fails = false, nil
-	m.emit(&Say{Event: failed, Problem: "the scenario has it fail"})
+	m.emit(&Say{Event: failed, Problem: "the scenario makes the reduction fail"})
 	m.depart()
 }
 
@@ -374,7 +374,7 @@ func (m *Machine) fetch(e Fetch) {
 		return
 	}
 	if len(e.Donors) == 0 {
-		m.emit(&Say{Event: policy.FetchFailed{ID: m.id}, Problem: "no donor given"})
+		m.emit(&Say{Event: policy.FetchFailed{ID: m.id}, Problem: "the coordinator named no donor"})
 		return
 	}
 	m.task, m.agreed = fetching, e.Agreed

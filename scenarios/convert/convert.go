@@ -120,7 +120,7 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	}
 	for i, in := range s.Injects {
 		if !slices.Contains(churnOps, in.Op) {
-			return refuse(fmt.Sprintf("injects[%d].op", i), fmt.Sprintf("churn has no %s; remove it, or choose one of %s", in.Op, list(churnOps)))
+			return refuse(fmt.Sprintf("injects[%d].op", i), fmt.Sprintf("churn has no inject %s; remove it, or choose one of %s", in.Op, list(churnOps)))
 		}
 	}
 	if i := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.InitialStep > 0 }); i >= 0 {
@@ -145,10 +145,10 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 		return nil, nil, err
 	}
 	if !reflect.DeepEqual(s.Policy, back.Policy) {
-		lost = append(lost, "policy is left out: churn takes parameters with the policy, not with the scenario")
+		lost = append(lost, "policy is left out: churn takes the parameters of a policy separately, not from the scenario")
 	}
 	if ops := linkOps(s); ops != "" {
-		lost = append(lost, "real.injects is left out, and with it what happens to links ("+ops+"), as in the simulator without links")
+		lost = append(lost, "real.injects is left out: churn has no links, so the injects of links ("+ops+") have no counterpart")
 	}
 	back.Real.Injects = s.Real.Injects
 	if !reflect.DeepEqual(s.Real, back.Real) {
@@ -157,7 +157,7 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	if slices.ContainsFunc(s.Injects, func(in faults.Inject) bool {
 		return in.Op == faults.Partition || in.Op == faults.ClearPartition
 	}) {
-		lost = append(lost, "injects has a partition, whose fields churn's README does not show; they are written as here, with ids")
+		lost = append(lost, "injects has a partition: churn's README does not document its fields, so they are written as in this format, with ids")
 	}
 	if s.Train != nil {
 		lost = append(lost, "train is left out: churn trains nothing")

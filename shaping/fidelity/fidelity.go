@@ -196,8 +196,8 @@ func judge(m Measurements) Verdict {
 	}
 	v.late("packets left the router", m.RouterLatenessP50, m.RouterLatenessP99, m.Hops, m.RoundTime, routerLateSuspect, routerLateInvalid)
 	v.late("timers of workers fired", m.TimerLatenessP50, m.TimerLatenessP99, m.Steps, m.RoundTime, timerLateSuspect, timerLateInvalid)
-	v.share("computing took %.0f %% of the time that inner steps have (limit %.0f %%); give them more, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
-	v.share("inner steps took %.0f %% of a round longer because what computes them waited for a processor (limit %.0f %%); use fewer workers, or a larger real.dilation", m.ComputeWait, shareSuspect, math.Inf(1))
+	v.share("computing took %.0f %% of the time that inner steps have (limit %.0f %%); give inner steps more time, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
+	v.share("inner steps took %.0f %% of a round longer because their computation waited for a processor (limit %.0f %%); use fewer workers, or a larger real.dilation", m.ComputeWait, shareSuspect, math.Inf(1))
 	v.doubt(m.Doubts)
 	if m.BusyLink != "" {
 		off := math.Abs(m.BusyShare - 1)
@@ -220,7 +220,7 @@ func judge(m Measurements) Verdict {
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
 	}
-	v.share(fmt.Sprintf("the quota of the control group, %.4g processors, was used up and its processes were stopped for %%.0f %%%% of the time (limit %%.0f %%%%); raise it (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
+	v.share(fmt.Sprintf("the control group used up its quota of %.4g processors, and its processes were stopped for %%.0f %%%% of the time (limit %%.0f %%%%); raise the quota (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
 	for _, u := range m.Underlay {
 		v.judgeUnderlay(u)
 	}
@@ -268,7 +268,7 @@ func (v *Verdict) cause(m Measurements) {
 }
 
 // PriorityFix says how an ordinary user's router gets priority.
-const PriorityFix = "run as root, or allow it to the program (sudo setcap cap_sys_nice+ep $(which testbed)) or to the user (two lines in /etc/security/limits.conf: «- rtprio 1» and «- nice -20»)"
+const PriorityFix = "run as root, or allow real-time priority for the program (sudo setcap cap_sys_nice+ep $(which testbed)) or for the user (two lines in /etc/security/limits.conf: «- rtprio 1» and «- nice -20»)"
 
 // Likely returns the likely causes if something is wrong.
 func Likely(m Measurements) (causes []string) {
@@ -276,10 +276,10 @@ func Likely(m Measurements) (causes []string) {
 		causes = append(causes, fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal))
 	}
 	if m.RouterNoPriority {
-		causes = append(causes, "the router had no priority over other programs, because an ordinary user may give it none; "+PriorityFix)
+		causes = append(causes, "the router had no priority over other programs, because an ordinary user may not raise priorities; "+PriorityFix)
 	}
 	if m.CPUQuota > 0 {
-		causes = append(causes, fmt.Sprintf("the programs may use %.4g processors of the machine, by the quota of their control group", m.CPUQuota))
+		causes = append(causes, fmt.Sprintf("the quota of their control group limits the programs to %.4g processors of the machine", m.CPUQuota))
 	}
 	if len(m.Processors) > 0 {
 		causes = append(causes, "the hosts have different processors: "+strings.Join(m.Processors, ", "))
@@ -333,7 +333,7 @@ func (v *Verdict) judgePair(p PairRTT) {
 func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, suspect, invalid time.Duration) {
 	if round > 0 && count > 0 {
 		share := float64(time.Duration(count)*p50+p99) / float64(round)
-		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile): %d in a row can have made", short(p50), short(p99), count)
+		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile): %d in a row may account for", short(p50), short(p99), count)
 		v.share(what+" %.0f %% of a round (limit %.0f %%)", share, shareSuspect, shareInvalid)
 		return
 	}
@@ -348,7 +348,7 @@ func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, su
 
 // lateInject judges the slowest inject of links.
 func (v *Verdict) lateInject(m Measurements) {
-	what := fmt.Sprintf("an inject of links was in place %v after its time", short(m.InjectLateness))
+	what := fmt.Sprintf("an inject of links took effect %v too late", short(m.InjectLateness))
 	switch round := m.RoundTime; {
 	case round > 0:
 		v.share(what+": %.0f %% of a round (limit %.0f %%)", float64(m.InjectLateness)/float64(round), shareSuspect, shareInvalid)

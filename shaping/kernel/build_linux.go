@@ -41,7 +41,7 @@ func Build(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Netw
 		return nil, err
 	}
 	if backend == BackendBridge && !plan.Plain() {
-		return nil, fmt.Errorf("building links: a %s neither delays nor loses packets, as the plan has it", backend)
+		return nil, fmt.Errorf("building links: the backend %s cannot delay or lose packets, but the plan requires it", backend)
 	}
 	hub, err := dial()
 	if err != nil {

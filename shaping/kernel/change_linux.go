@@ -26,7 +26,7 @@ func (n *Network) Change(plan *shaping.Plan) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.backend == BackendBridge {
-		return errors.New("changing links: a bridge stays as it was built")
+		return errors.New("changing links: the backend bridge cannot change links")
 	}
 	if err := n.sameNodes(plan); err != nil {
 		return fmt.Errorf("changing links: %w", err)
@@ -64,11 +64,11 @@ func (n *Network) Change(plan *shaping.Plan) error {
 
 func (n *Network) sameNodes(plan *shaping.Plan) error {
 	if len(plan.Nodes) != len(n.plan.Nodes) {
-		return fmt.Errorf("the plan has %d nodes, the network %d", len(plan.Nodes), len(n.plan.Nodes))
+		return fmt.Errorf("the new plan has %d nodes, but the network has %d", len(plan.Nodes), len(n.plan.Nodes))
 	}
 	for i, p := range plan.Nodes {
 		if was := n.plan.Nodes[i]; p.Name != was.Name || p.Addr != was.Addr || p.MAC != was.MAC {
-			return fmt.Errorf("node %d of the plan is %s %v %v, of the network %s %v %v", i, p.Name, p.Addr, p.MAC, was.Name, was.Addr, was.MAC)
+			return fmt.Errorf("node %d is %s %v %v in the new plan, but %s %v %v in the network", i, p.Name, p.Addr, p.MAC, was.Name, was.Addr, was.MAC)
 		}
 	}
 	return nil
@@ -89,7 +89,7 @@ func (n *Network) verify(touched []*device) error {
 		}
 		for _, difference := range compare(d.name, d.lines(seeds), found) {
 			d.known = false
-			errs = append(errs, fmt.Errorf("a change did not take: %v", difference))
+			errs = append(errs, fmt.Errorf("the kernel did not apply a change: %v", difference))
 		}
 	}
 	return errors.Join(errs...)

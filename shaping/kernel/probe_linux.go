@@ -71,7 +71,7 @@ func probe() Capabilities {
 	if err != nil {
 		all[0].Err = unsupported(featureNamespace, err)
 		for _, s := range steps {
-			all = append(all, Capability{s.feature, unsupported(s.feature, errors.New("not tried, for lack of a namespace"))})
+			all = append(all, Capability{s.feature, unsupported(s.feature, errors.New("not tried, because there is no network namespace"))})
 		}
 		return all
 	}

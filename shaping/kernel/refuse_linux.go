@@ -43,7 +43,7 @@ func (n *Network) refuse() error {
 			}
 		}
 		for _, difference := range compare(p.Name, planned, found) {
-			return fmt.Errorf("a change did not take: %v", difference)
+			return fmt.Errorf("the kernel did not apply a change: %v", difference)
 		}
 	}
 	return nil

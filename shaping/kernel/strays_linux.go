@@ -49,7 +49,7 @@ func (n *Network) Strays() ([]Strays, error) {
 	for _, i := range n.here {
 		c, err := countersOf(n.nodes[i].ns)
 		if err != nil {
-			return nil, fmt.Errorf("counting what node %s sent in vain: %w", n.plan.Nodes[i].Name, err)
+			return nil, fmt.Errorf("counting the undeliverable packets of node %s: %w", n.plan.Nodes[i].Name, err)
 		}
 		s := Strays{
 			Node: n.plan.Nodes[i].Name, Broadcast: c["IpExt.OutBcastPkts"], Multicast: c["IpExt.OutMcastPkts"],

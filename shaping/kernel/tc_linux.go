@@ -273,7 +273,7 @@ func (c *conn) rootQdisc(index int) (qdisc, error) {
 	msgs, err := c.request(unix.RTM_GETQDISC, unix.NLM_F_ECHO, unix.RTM_NEWQDISC, // without echo there is no answer
 		&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
 	if err == nil && len(msgs) != 1 {
-		err = fmt.Errorf("%d answers", len(msgs))
+		err = fmt.Errorf("the kernel gave %d answers instead of one", len(msgs))
 	}
 	var q qdisc
 	if err == nil {
@@ -478,5 +478,5 @@ func (c *conn) readFilters(link netlink.Link, parent uint32) (all []string, err 
 }
 
 func redirectLine(through int) string {
-	return fmt.Sprintf("what arrives goes through interface %d", through)
+	return fmt.Sprintf("incoming packets go through interface %d", through)
 }

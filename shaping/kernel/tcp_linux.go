@@ -83,7 +83,7 @@ func (n *Network) setWindows() error {
 			continue
 		}
 		if err := inNamespace(node.ns, func() error { return raiseWindows(want) }); err != nil {
-			return fmt.Errorf("node %s: giving TCP the room that its links need: %w", n.plan.Nodes[i].Name, err)
+			return fmt.Errorf("node %s: enlarging the TCP buffers for the links: %w", n.plan.Nodes[i].Name, err)
 		}
 		node.window = want
 	}

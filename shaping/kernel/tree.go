@@ -222,7 +222,7 @@ func netemLimit(plan *shaping.Plan, i, j int) uint32 {
 
 func (b Backend) check() error {
 	if b != BackendNetem && !b.Routed() && b != BackendBridge {
-		return fmt.Errorf("no link backend %q; the backends are %s, %s, %s and %s", b, BackendNetem, BackendUser, BackendHTB, BackendBridge)
+		return fmt.Errorf("there is no link backend %q; the backends are %s, %s, %s and %s", b, BackendNetem, BackendUser, BackendHTB, BackendBridge)
 	}
 	return nil
 }

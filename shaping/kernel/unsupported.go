@@ -53,13 +53,13 @@ const (
 var fixes = map[string]string{
 	featureNamespace: "run as root, or allow unprivileged user namespaces: kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu) or kernel.unprivileged_userns_clone=1 (Debian) with sysctl",
 	featureVeth:      "load it with modprobe veth, or use a kernel with CONFIG_VETH",
-	featureBridge:    "load it with modprobe bridge, or use the user links",
+	featureBridge:    "load it with modprobe bridge, or use the link backend user",
 	featureHTB:       "load it with modprobe sch_htb, or use a kernel with CONFIG_NET_SCH_HTB",
 	featureU32:       "load it with modprobe cls_u32, or use a kernel with CONFIG_NET_CLS_U32",
-	featureNetem:     "load it with modprobe sch_netem (on cloud images it is in linux-modules-extra), or use the user links",
-	featureHFSC:      "load it with modprobe sch_hfsc (on cloud images it may be in linux-modules-extra), or use the user links",
-	featureRedirect:  "load them with modprobe -a ifb act_mirred (on cloud images they may be in linux-modules-extra), or use the user links",
-	featureDuplicate: "use the user links, or leave duplicate out",
+	featureNetem:     "load it with modprobe sch_netem (on cloud images it is in linux-modules-extra), or use the link backend user",
+	featureHFSC:      "load it with modprobe sch_hfsc (on cloud images it may be in linux-modules-extra), or use the link backend user",
+	featureRedirect:  "load them with modprobe -a ifb act_mirred (on cloud images they may be in linux-modules-extra), or use the link backend user",
+	featureDuplicate: "use the link backend user, or leave duplicate out",
 	featurePacket:    "load them with modprobe af_packet, or use a kernel with CONFIG_PACKET",
 }
 

@@ -172,7 +172,7 @@ func (s *Survey) Verify() ([]Found, error) {
 		return nil, err
 	}
 	if len(flowRounds(s.plan, s.pairs)) == 0 {
-		s.tell("no rates are planned")
+		s.tell("the plan limits no rates, so goodput is not measured")
 		return found, nil
 	}
 	if err := s.alone(found, s.pairs, longEnough(s.plan, s.pairs, flowTime, flowFrames), "goodput of each pair alone"); err != nil {
@@ -211,7 +211,7 @@ func asPlanned(plan *shaping.Plan, pairs []Pair, tell func(string), what string,
 		if len(pairs) == 0 || try == Tries {
 			return all, nil
 		}
-		tell(fmt.Sprintf("%s: %d pairs once more", what, len(pairs)))
+		tell(fmt.Sprintf("%s: measuring %d pairs again", what, len(pairs)))
 	}
 }
 

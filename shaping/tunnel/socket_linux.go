@@ -91,7 +91,7 @@ func Open(fd int, c Config) (*Tunnel, error) {
 	}
 	for _, h := range c.Hosts {
 		if !h.Addr.Addr().Unmap().Is4() {
-			return nil, fmt.Errorf("opening the tunnel: host %s has the address %v, which is not of IPv4; name hosts by IPv4 addresses", h.Name, h.Addr)
+			return nil, fmt.Errorf("opening the tunnel: host %s has the address %v, which is not an IPv4 address; name hosts by IPv4 addresses", h.Name, h.Addr)
 		}
 		a := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: h.Addr.Addr().Unmap().As4()}
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&a.Port))[:], h.Addr.Port())

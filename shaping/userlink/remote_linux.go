@@ -113,7 +113,7 @@ func (a *remote) open(now time.Duration) error {
 	}
 	if ok, waiting := a.tunnel.Opened(); !ok {
 		if now-a.began > openingPatience {
-			return fmt.Errorf("the host %s does not answer through the tunnel; let UDP pass between the hosts, and name the leader by an address that all of them reach", waiting)
+			return fmt.Errorf("the host %s does not answer through the tunnel; allow UDP between the hosts, and name the leader by an address that all hosts can reach", waiting)
 		}
 		return nil
 	}
@@ -142,7 +142,7 @@ func (a *remote) tooSlow() (host int, err error) {
 				if p.Reorder > 0 {
 					planned = 0 // overtaking packets are due at once
 				}
-				return a.hosts[j], fmt.Errorf("the path %s→%s has a planned delay of %v, but the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or let both nodes share a host",
+				return a.hosts[j], fmt.Errorf("the path %s→%s has a planned delay of %v, but the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or place both nodes on one host",
 					a.plan.Nodes[i].Name, a.plan.Nodes[j].Name, planned, took.Round(time.Microsecond))
 			}
 		}

@@ -231,11 +231,11 @@ func capacity(plan *shaping.Plan) int {
 // be changed afterwards.
 func (r *Router) Change(plan *shaping.Plan) error {
 	if len(plan.Nodes) != len(r.ends) {
-		return fmt.Errorf("changing the router's paths: the plan has %d nodes, the router %d", len(plan.Nodes), len(r.ends))
+		return fmt.Errorf("changing the router's paths: the new plan has %d nodes, but the router has %d", len(plan.Nodes), len(r.ends))
 	}
 	for i, node := range plan.Nodes {
 		if k, ok := r.byMAC[node.MAC]; !ok || k != i {
-			return fmt.Errorf("changing the router's paths: node %d of the plan, %s %v, is not that of the router", i, node.Name, node.MAC)
+			return fmt.Errorf("changing the router's paths: node %d of the new plan, %s %v, differs from that node of the router", i, node.Name, node.MAC)
 		}
 	}
 	if r.htb {

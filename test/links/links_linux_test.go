@@ -108,7 +108,7 @@ func TestReadBackFindsThePlanAndNothingElse(t *testing.T) {
 			}
 			differences, err = l.net.ReadBack()
 			text = fmt.Sprint(differences)
-			if err != nil || len(differences) != 3 || !strings.Contains(text, "missing \"what arrives goes through interface ") {
+			if err != nil || len(differences) != 3 || !strings.Contains(text, "missing \"incoming packets go through interface ") {
 				t.Errorf("a way around the paths shows as %v %v", differences, err)
 			}
 		})
@@ -137,7 +137,7 @@ func TestBridgeIsForPlainPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.InNewNamespace(t, func() {
-		if _, err := kernel.Build(plan, kernel.BackendBridge, nil); err == nil || !strings.Contains(err.Error(), "neither delays nor loses") {
+		if _, err := kernel.Build(plan, kernel.BackendBridge, nil); err == nil || !strings.Contains(err.Error(), "cannot delay or lose packets") {
 			t.Errorf("a bridge that delays: %v", err)
 		}
 	})

@@ -275,10 +275,10 @@ func TestRestoreNamesWhatIsWrong(t *testing.T) {
 	infinite := slices.Clone(good)
 	binary.LittleEndian.PutUint32(infinite[len(infinite)-4:], math.Float32bits(float32(math.Inf(1))))
 	for want, b := range map[string][]byte{
-		`does not begin with "charlm1\n"`:                     []byte("something else, of some length"),
-		"the state is of 8016 parameters, the model has 9768": state(t, newTrainer(t, newTask(t, other, 7, 1), 0)),
-		"was cut off or mixed up":                             good[:len(good)-5],
-		"are 0 and +Inf":                                      infinite,
+		`does not begin with "charlm1\n"`:                         []byte("something else, of some length"),
+		"the state is of 8016 parameters, but the model has 9768": state(t, newTrainer(t, newTask(t, other, 7, 1), 0)),
+		"was cut off or mixed up":                                 good[:len(good)-5],
+		"are 0 and +Inf":                                          infinite,
 	} {
 		if err := tr.Restore(b); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -291,13 +291,13 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*Config){
-		"layers is 0; it is a number from 1 to 32": func(c *Config) { c.Layers = 0 },
-		"width is 513":             func(c *Config) { c.Width = 513 },
-		"heads is -1":              func(c *Config) { c.Heads = -1 },
-		"width is 64 with 5 heads": func(c *Config) { c.Heads = 5 },
-		"context is 0":             func(c *Config) { c.Context = 0 },
-		"batch is 0":               func(c *Config) { c.Batch = 0 },
-		"rate is NaN; it is a number from 0 to 1": func(c *Config) { c.Rate = math.NaN() },
+		"layers is 0; it must lie between 1 and 32": func(c *Config) { c.Layers = 0 },
+		"width is 513":                       func(c *Config) { c.Width = 513 },
+		"heads is -1":                        func(c *Config) { c.Heads = -1 },
+		"width is 64, but there are 5 heads": func(c *Config) { c.Heads = 5 },
+		"context is 0":                       func(c *Config) { c.Context = 0 },
+		"batch is 0":                         func(c *Config) { c.Batch = 0 },
+		"rate is NaN; it must lie between 0 and 1": func(c *Config) { c.Rate = math.NaN() },
 		"decay is -1": func(c *Config) { c.Decay = -1 },
 		"and batch 1024 need 5059 MiB for each worker, more than 1024; lower one of them": func(c *Config) { c.Batch, c.Context = 1024, 256 },
 		"warmup is -1": func(c *Config) { c.Warmup = -1 },
@@ -318,8 +318,8 @@ func TestNewErrors(t *testing.T) {
 	c := Defaults()
 	for want, err := range map[string]error{
 		"the text is empty": second(New(c, 1, nil, 1, IID)),
-		"the text has 129 bytes: too few for 1 training parts and one for validation of 65 bytes each": second(New(c, 1, make([]byte, 129), 1, IID)),
-		"the text has 324 bytes: too few for 4 training parts":                                         second(New(c, 1, make([]byte, 324), 4, Contiguous)),
+		"the text has 129 bytes: too few for 1 training parts and one validation part of at least 65 bytes each": second(New(c, 1, make([]byte, 129), 1, IID)),
+		"the text has 324 bytes: too few for 4 training parts":                                                   second(New(c, 1, make([]byte, 324), 4, Contiguous)),
 		"0 workers":            second(New(c, 1, Text(), 0, IID)),
 		`split is "random"`:    second(New(c, 1, Text(), 1, "random")),
 		"workers 0 to 2":       second(newTask(t, c, 1, 3).Trainer(3)),
@@ -439,10 +439,10 @@ func TestSample(t *testing.T) {
 	broken := slices.Clone(outer)
 	broken[len(broken)-1] = float32(math.NaN())
 	for want, err := range map[string]error{
-		"9 parameters for a model": second(c.Sample(outer[:9], nil, 1, 1, 1)),
-		"neither is negative":      second(c.Sample(outer, nil, 1, -1, 1)),
-		"-1 bytes":                 second(c.Sample(outer, nil, -1, 1, 1)),
-		"predicts no numbers":      second(c.Sample(broken, nil, 1, 1, 1)),
+		"9 parameters for a model":                second(c.Sample(outer[:9], nil, 1, 1, 1)),
+		"neither number may be negative":          second(c.Sample(outer, nil, 1, -1, 1)),
+		"-1 bytes":                                second(c.Sample(outer, nil, -1, 1, 1)),
+		"predictions of the model are not finite": second(c.Sample(broken, nil, 1, 1, 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

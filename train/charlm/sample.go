@@ -16,7 +16,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 		return nil, fmt.Errorf("sample: %d parameters for a model of %d", len(parameters), want)
 	}
 	if n < 0 || !(temperature >= 0 && temperature <= math.MaxFloat32) {
-		return nil, fmt.Errorf("sample: %d bytes at temperature %v; neither is negative", n, temperature)
+		return nil, fmt.Errorf("sample: %d bytes at temperature %v: neither number may be negative", n, temperature)
 	}
 	text := prompt[:len(prompt):len(prompt)]
 	if len(text) == 0 {
@@ -31,7 +31,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 		logits := net.predictions[(len(window)-1)*vocabulary:][:vocabulary]
 		next, ok := draw(logits, float32(temperature), float32(src.Uint64()>>40)*0x1p-24)
 		if !ok {
-			return nil, fmt.Errorf("sample: the model predicts no numbers after %d bytes; its training has diverged", len(text)-before)
+			return nil, fmt.Errorf("sample: the predictions of the model are not finite after %d bytes: its training has diverged", len(text)-before)
 		}
 		text = append(text, next)
 	}

@@ -183,10 +183,10 @@ func (r *trainer) Restore(state []byte) error {
 	r.rounds = train.Rounds{} // now holds nothing that counts between rounds
 	n := len(r.parameters)
 	if len(state) < stateHeader || string(state[:len(stateVersion)]) != stateVersion {
-		return fmt.Errorf("restore the inner optimiser: the state does not begin with %q; it is another trainer's", stateVersion)
+		return fmt.Errorf("restore the inner optimiser: the state does not begin with %q: the state is of another trainer", stateVersion)
 	}
 	if of := binary.LittleEndian.Uint64(state[len(stateVersion)+8:]); of != uint64(n) {
-		return fmt.Errorf("restore the inner optimiser: the state is of %d parameters, the model has %d", of, n)
+		return fmt.Errorf("restore the inner optimiser: the state is of %d parameters, but the model has %d", of, n)
 	}
 	if want := stateHeader + 8*n; len(state) != want {
 		return fmt.Errorf("restore the inner optimiser: the state has %d bytes, not %d: it was cut off or mixed up", len(state), want)

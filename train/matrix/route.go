@@ -31,7 +31,7 @@ func Routes() []string {
 // benchmarks: the results are the same bits. No product may be under way.
 func Use(name string) error {
 	if !slices.Contains(routes(), route(name)) {
-		return fmt.Errorf("no route %q on this machine; there are %s", name, strings.Join(Routes(), ", "))
+		return fmt.Errorf("this machine has no route %q; choose one of %s", name, strings.Join(Routes(), ", "))
 	}
 	active = route(name)
 	return nil

@@ -78,7 +78,7 @@ func start(cfg *Config, name, role string, worker int) (*process, error) {
 	if err != nil {
 		p.memory.Close()
 		p.socket.Close()
-		return nil, fmt.Errorf("starting the program of %s: its output: %w", name, err)
+		return nil, fmt.Errorf("starting the program of %s: opening its log: %w", name, err)
 	}
 	defer log.Close()
 	p.log = log.Name()
@@ -93,7 +93,7 @@ func start(cfg *Config, name, role string, worker int) (*process, error) {
 	if err := <-started; err != nil {
 		p.memory.Close()
 		p.socket.Close()
-		return nil, p.problem(fmt.Errorf("cannot be started: %w", err), "install it, or write it in train.program as it is found from the scenario's folder")
+		return nil, p.problem(fmt.Errorf("cannot be started: %w", err), "install the program, or write its path from the scenario's folder in train.program")
 	}
 	go p.listen()
 	if err := p.welcome(role, worker); err != nil {
@@ -160,7 +160,7 @@ func (p *process) listen() {
 		}
 		m, err := wire.FromProgram(buf[:n])
 		if err != nil {
-			p.silent = fmt.Errorf("sent a message of %d bytes that makes no sense: %w", n, err)
+			p.silent = fmt.Errorf("sent an invalid message of %d bytes: %w", n, err)
 			return
 		}
 		select {
@@ -189,24 +189,24 @@ func (p *process) send(m wire.Message) error {
 		}
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return p.hangs("does not read its messages")
+		return p.hangs("has not read its messages")
 	}
 	return p.gone()
 }
 
 // errAnotherLayout is about a warm process, whose memory cannot change its
 // length.
-var errAnotherLayout = errors.New("the program asks for another layout of the memory than in the run before")
+var errAnotherLayout = errors.New("the program asks for another layout of the memory than in the previous run")
 
 // join waits until the program reports its size, and lays out the memory.
 func (p *process) join(ctx context.Context) (wire.Message, error) {
-	join, err := p.await(ctx, "that it joins", func(m wire.Message) bool { return m.Type == wire.Join })
+	join, err := p.await(ctx, "its first message, join", func(m wire.Message) bool { return m.Type == wire.Join })
 	if err != nil {
 		return join, err
 	}
 	layout, err := wire.NewLayout(join)
 	if err != nil {
-		return join, p.problem(fmt.Errorf("joined with %w", err), "make it ask for what it needs")
+		return join, p.problem(fmt.Errorf("joined with %w", err), "make the program ask for sizes within the limits")
 	}
 	if p.layout != nil { // from the run before
 		if *layout != *p.layout {
@@ -217,7 +217,7 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	}
 	p.layout = layout
 	if err := p.share(); err != nil {
-		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "it must not use the descriptor of the memory before it has joined")
+		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "the program must not use the descriptor of the memory before it has joined")
 	}
 	p.size = join.Parameters
 	return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})
@@ -238,7 +238,7 @@ func (p *process) share() error {
 		return err
 	}
 	if info.Size() != length { // the program has changed it meanwhile
-		return fmt.Errorf("it has %d bytes instead of %d", info.Size(), length)
+		return fmt.Errorf("the memory has %d bytes instead of %d", info.Size(), length)
 	}
 	p.shared, err = unix.Mmap(int(p.memory.Fd()), 0, p.layout.Bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	return os.NewSyscallError("mmap", err)
@@ -270,7 +270,7 @@ func (p *process) take(to []float32, what string) error {
 	})
 	for _, at := range wrong {
 		if at > 0 {
-			return p.problem(fmt.Errorf("handed %s over with %v at place %d", what, to[at-1], at-1), "the training has diverged: lower its learning rate, or train.outer.rate")
+			return p.problem(fmt.Errorf("handed over %s with the value %v at position %d", what, to[at-1], at-1), "the training has diverged: lower its learning rate, or train.outer.rate")
 		}
 	}
 	return nil
@@ -355,11 +355,11 @@ func (p *process) await(ctx context.Context, what string, is func(wire.Message) 
 			return wire.Message{}, context.Cause(ctx)
 		}
 	}
-	return wire.Message{}, p.hangs("has not answered, asked for " + what)
+	return wire.Message{}, p.hangs("has not sent " + what)
 }
 
 func (p *process) hangs(how string) error {
-	return p.problem(fmt.Errorf("%s, for %v", how, p.cfg.Limit), "it hangs, or needs more time: raise train.time_limit")
+	return p.problem(fmt.Errorf("%s within %v", how, p.cfg.Limit), "the program hangs, or needs more time: raise train.time_limit")
 }
 
 // gone is the reason why the program sends no more messages.
@@ -377,7 +377,7 @@ func (p *process) gone() error {
 	select {
 	case <-p.ended:
 		if p.status == nil {
-			return p.problem(errors.New("ended by itself before the run did"), "keep it running until it receives the end of the run")
+			return p.problem(errors.New("ended by itself before the end of the run"), "keep it running until it receives the end of the run")
 		}
 		return p.problem(fmt.Errorf("crashed: %w", p.status), "fix the error in its output")
 	case <-time.After(statusPatience):
@@ -391,13 +391,13 @@ func (p *process) problem(err error, mend string) error {
 	p.failed = true
 	said := ""
 	if last := lastLine(p.log); last != "" {
-		said = fmt.Sprintf("; its last words: %q", last)
+		said = fmt.Sprintf("; its last line of output: %q", last)
 	}
 	where := fmt.Sprintf(" (its output is in %s)", p.log)
 	if p.cfg.Quotes {
 		where = ""
 		if end := lastLines(p.log); strings.Contains(end, "\n") {
-			where = "; its output ended so:\n" + end
+			where = "; the end of its output:\n" + end
 		}
 	}
 	return fmt.Errorf("the program %q (%s) %w%s; %s%s", strings.Join(p.cfg.Command, " "), p.name, err, said, mend, where)

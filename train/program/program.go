@@ -119,8 +119,8 @@ func (t *Task) start(name, role string, worker int) (*process, wire.Message, err
 		return nil, wire.Message{}, err
 	}
 	if n := len(t.initial); join.Parameters != n {
-		err = p.problem(fmt.Errorf("joined with %d parameters; this run has %d", join.Parameters, n),
-			"every process of it must have the same model")
+		err = p.problem(fmt.Errorf("joined with %d parameters, but this run has %d", join.Parameters, n),
+			"every process of the program must have the same model")
 		p.kill()
 		return nil, wire.Message{}, err
 	}
@@ -214,7 +214,7 @@ func (t *trainer) Begin(ctx context.Context, round int, outer []float32) error {
 	if from := t.from(); t.astray || round == t.keptRound {
 		m.Restored, m.State = true, len(from)
 		if room := t.p.stateIn(); len(from) > len(room) {
-			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes; the one it left before has %d", len(room), len(from)), "make it ask for the same every time")
+			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes, but its last state has %d", len(room), len(from)), "make the program ask for the same room every time")
 		}
 		copy(t.p.stateIn(), from)
 	}
@@ -240,7 +240,7 @@ func (t *trainer) Step(ctx context.Context, n int) (loss float64, err error) {
 	if err := t.p.send(wire.Message{Type: wire.Step, Attempt: t.attempt, Step: n}); err != nil {
 		return 0, err
 	}
-	m, err := t.p.await(ctx, fmt.Sprintf("inner step %d of round %d", n, round), func(m wire.Message) bool {
+	m, err := t.p.await(ctx, fmt.Sprintf("the loss of inner step %d of round %d", n, round), func(m wire.Message) bool {
 		return m.Type == wire.Done && m.Attempt == t.attempt && m.Step == n
 	})
 	if err != nil {
@@ -263,7 +263,7 @@ func (t *trainer) Finish(local []float32) error {
 	}
 	out := t.p.stateOut()
 	if m.State > len(out) {
-		return t.p.problem(fmt.Errorf("left a state of %d bytes after round %d, where there is room for %d", m.State, t.round, len(out)), "make it ask for the same when it joins")
+		return t.p.problem(fmt.Errorf("left a state of %d bytes after round %d, but there is room for %d", m.State, t.round, len(out)), "make the program ask for enough room when it joins")
 	}
 	t.now = nil
 	if m.State > 0 {
@@ -283,7 +283,7 @@ func (t *trainer) State() ([]byte, error) { return t.kept, nil }
 
 func (t *trainer) Restore(state []byte) error {
 	if room := len(t.p.stateIn()); len(state) > room {
-		return fmt.Errorf("restore the state of the program: it has %d bytes, and the program asks for %d", len(state), room)
+		return fmt.Errorf("restore the state of the program: the state has %d bytes, but the program asks for %d", len(state), room)
 	}
 	t.rounds, t.keptRound = train.Rounds{}, none
 	t.kept, t.astray = state, true

@@ -167,23 +167,23 @@ func TestValidatorBeginsWithTheRun(t *testing.T) {
 func TestFailures(t *testing.T) {
 	for how, want := range map[string]string{
 		"crash at start":                               "(init) crashed: exit status 7",
-		"crash at step 1":                              `(w1) crashed: exit status 7; its last words: "now I crash"; fix the error`,
+		"crash at step 1":                              `(w1) crashed: exit status 7; its last line of output: "now I crash"; fix the error`,
 		"are killed at step 2":                         "(w1) crashed: signal: killed",
-		"end at step 1":                                "(w1) ended by itself before the run did",
+		"end at step 1":                                "(w1) ended by itself before the end of the run",
 		"hang up at step 1":                            "(w1) ",
-		"fall silent at step 2":                        "(w1) has not answered, asked for inner step 2 of round 1, for 5s; its last words",
-		"fall silent at end 2":                         "asked for its parameters after round 2, for 5s",
-		"fall silent at validation":                    "(validation) has not answered, asked for a validation loss",
-		"flood at step 1":                              "sent a message of type done, attempt 0 and step 0 instead of inner step 1 of round 1",
-		"say hello at step 1":                          "sent a message of 5 bytes that makes no sense: it is not a JSON object",
-		`say {"type":"init"} at step 1`:                "sent a message of type init, attempt 0 and step 0 instead of inner step 1 of round 1",
+		"fall silent at step 2":                        "(w1) has not sent the loss of inner step 2 of round 1 within 5s; its last line of output",
+		"fall silent at end 2":                         "has not sent its parameters after round 2 within 5s",
+		"fall silent at validation":                    "(validation) has not sent a validation loss",
+		"flood at step 1":                              "sent a message of type done, attempt 0 and step 0 instead of the loss of inner step 1 of round 1",
+		"say hello at step 1":                          "sent an invalid message of 5 bytes: the message is not a JSON object",
+		`say {"type":"init"} at step 1`:                "sent a message of type init, attempt 0 and step 0 instead of the loss of inner step 1 of round 1",
 		`say {"type":"step","step":1} at step 1`:       "which programs do not send",
 		`say {"type":"done","loss":1,"x":1} at step 1`: "unknown field",
 		`say {"type":"join","version":9} at start`:     "version 9",
-		`say {"type":"join","version":1,"parameters":2000000000} at start`:               "2000000000 parameters: there may be",
+		`say {"type":"join","version":1,"parameters":2000000000} at start`:               "2000000000 parameters: the number must lie between",
 		`say {"type":"join","version":1,"parameters":5,"state_bytes":99999999} at start`: "a state of 99999999 bytes",
-		"NaN":          "handed its parameters after round 2 over with NaN at place 3; the training has diverged",
-		"another size": "(w1) joined with 6 parameters; this run has 5",
+		"NaN":          "handed over its parameters after round 2 with the value NaN at position 3; the training has diverged",
+		"another size": "(w1) joined with 6 parameters, but this run has 5",
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -281,7 +281,7 @@ func TestHangsAcrossRounds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		_, err := tr.Step(ctx, 1)
 		cancel()
-		if err != nil && strings.Contains(err.Error(), "has not answered") {
+		if err != nil && strings.Contains(err.Error(), "has not sent") {
 			return
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {

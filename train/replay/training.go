@@ -261,7 +261,7 @@ func (t *Training) begin(p *replica, round int) error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("worker %d took inner steps of round %d, but was no member when that began", p.id, round)
+		return fmt.Errorf("worker %d took inner steps of round %d, but was no member when the round began", p.id, round)
 	}
 	if !at.ahead {
 		if err := t.saveOwn(p, round); err != nil {

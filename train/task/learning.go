@@ -195,13 +195,13 @@ func (s *Spec) validateModel() error {
 			given bool
 		}{{"text", s.Text != ""}, {"split", s.Split != ""}, {"model", s.Model != Model{}}, {"inner", s.Inner != Inner{}}} {
 			if f.given {
-				return bad(f.field, "is for the task %s; remove it, or choose that", CharLM)
+				return bad(f.field, "applies only to the task %s; remove the field, or choose that task", CharLM)
 			}
 		}
 		return nil
 	}
 	if s.Split != "" && charlm.Split(s.Split) != charlm.IID && charlm.Split(s.Split) != charlm.Contiguous {
-		return bad("split", "%q is not a way to share a text; choose %s or %s", s.Split, charlm.IID, charlm.Contiguous)
+		return bad("split", "%q is not a way to split a text; choose %s or %s", s.Split, charlm.IID, charlm.Contiguous)
 	}
 	if err := s.config().Validate(); err != nil {
 		field, mend, _ := strings.Cut(err.Error(), " ") // it begins with the field

@@ -55,13 +55,13 @@ func ReadTrained(data []byte) (*Trained, error) {
 	var t Trained
 	switch err := json.Unmarshal(line, &t); {
 	case !ok || err != nil:
-		return nil, errors.New("it is not a model: its first line is not JSON")
+		return nil, errors.New("the file is not a model: the first line is not JSON")
 	case t.Program != nil:
-		return nil, fmt.Errorf("only the program that trained it knows what its %d parameters mean: %s", t.Count, strings.Join(t.Program, " "))
+		return nil, fmt.Errorf("only the program that trained the model can interpret its %d parameters: %s", t.Count, strings.Join(t.Program, " "))
 	case t.Config.Validate() != nil:
-		return nil, fmt.Errorf("it is not a model: %w", t.Config.Validate())
+		return nil, fmt.Errorf("the file is not a model: %w", t.Config.Validate())
 	case len(rest) != 4*t.Config.Parameters():
-		return nil, fmt.Errorf("it has %d bytes of parameters, not %d: it was cut off", len(rest), 4*t.Config.Parameters())
+		return nil, fmt.Errorf("the file has %d bytes of parameters instead of %d: the file was cut off", len(rest), 4*t.Config.Parameters())
 	}
 	for i := range t.Config.Parameters() {
 		t.Parameters = append(t.Parameters, math.Float32frombits(binary.LittleEndian.Uint32(rest[4*i:])))

@@ -87,10 +87,10 @@ func (o *Outer) validate(bad func(field, format string, args ...any) error) erro
 		}
 	}
 	if o.Rate != nil && *o.Rate == 0 {
-		return bad("outer.rate", "is 0, with which nothing would be learnt; give one above it, 0.7 for example")
+		return bad("outer.rate", "is 0, so training would change nothing; give a rate above 0, for example 0.7")
 	}
 	if o.Correction != "" && o.Correction != Eager {
-		return bad("outer.correction", "is %q; give %s, or leave it out", o.Correction, Eager)
+		return bad("outer.correction", "is %q; give %s, or remove the field", o.Correction, Eager)
 	}
 	return nil
 }
@@ -114,17 +114,17 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only; give 0, or inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if o.Correction == Eager && (o.Overlap != innerSteps || o.Fragments > 1 || o.Mix != 0) {
-		return bad("outer.correction", "is for outer steps that come a round late; set outer.overlap to inner_steps, %d, and leave out outer.fragments and outer.mix, or remove it", innerSteps)
+		return bad("outer.correction", "applies only to outer steps that come a round late; set outer.overlap to inner_steps, %d, without outer.fragments and outer.mix, or remove outer.correction", innerSteps)
 	}
 	plain := s.Exchange(innerSteps, parameters).Plain()
 	if s.Regions != nil && !plain {
-		return bad("regions", "are for rounds that exchange everything; leave out outer.fragments, outer.mix and outer.overlap, or remove it")
+		return bad("regions", "require rounds that exchange all parameters; remove outer.fragments, outer.mix and outer.overlap, or remove regions")
 	}
 	if s.Regions != nil && stalenessWeight > 0 {
-		return bad("regions", "leave nothing to which a contribution that comes too late could be added; remove it, or policy.staleness_weight")
+		return bad("regions", "cannot use contributions that come too late; remove regions, or policy.staleness_weight")
 	}
 	if stalenessWeight > 0 && !plain {
-		return bad("outer", "has fragments, mix or overlap, with which contributions that come too late do not fit those after them; leave that out, or policy.staleness_weight")
+		return bad("outer", "has fragments, mix or overlap, so contributions that come too late do not fit later ones; remove fragments, mix and overlap, or policy.staleness_weight")
 	}
 	return nil
 }

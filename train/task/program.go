@@ -47,7 +47,7 @@ func (e *External) Limit() time.Duration {
 
 func (s *Spec) ownTask() (train.Task, func(policy.ID) (train.Trainer, error), error) {
 	if s.Own == nil {
-		return nil, nil, errors.New("nobody has started the program of train.program")
+		return nil, nil, errors.New("the program of train.program has not been started")
 	}
 	return s.Own, func(id policy.ID) (train.Trainer, error) { return s.Own.Trainer(int(id)) }, nil
 }
@@ -68,7 +68,7 @@ func (e *External) validate(task string, bad func(field, format string, args ...
 			given bool
 		}{{"program", e.Program != nil}, {"time_limit", e.TimeLimit != 0}, {"tokens_per_step", e.Tokens != 0}} {
 			if f.given {
-				return bad(f.field, "is for the task %s; remove it, or choose that", Program)
+				return bad(f.field, "applies only to the task %s; remove the field, or choose that task", Program)
 			}
 		}
 		return nil

@@ -196,7 +196,7 @@ func (s *Spec) validateClass(i int, c Class, in map[policy.ID]string) error {
 	case !(c.Factor > 0 && c.Factor <= maxFactor):
 		return errs.Fieldf(at("factor"), "is %v; it must lie in (0, %v]", number(c.Factor), number(maxFactor))
 	case c.Phase != 0 && s.Diurnal == nil:
-		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal to shift; add it, or remove the phase", c.Phase)
+		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal to shift; add work.diurnal, or remove the phase", c.Phase)
 	}
 	for k, id := range c.IDs {
 		if other, twice := in[id]; twice {
@@ -224,11 +224,11 @@ func (s Steps) validate() error {
 		}
 		return errs.Fieldf("steps.distribution", "%q is not a distribution; choose one of %s", d, strings.Join(names, ", "))
 	case s.Sigma != nil && d == Trace:
-		return errs.Fieldf("steps.sigma", "a trace varies as it was measured; remove it")
+		return errs.Fieldf("steps.sigma", "a trace already contains its variation; remove sigma")
 	case s.Shape != nil && d != Pareto:
-		return errs.Fieldf("steps.shape", "%s has no shape, pareto has; remove it", d)
+		return errs.Fieldf("steps.shape", "%s has no shape, only pareto has one; remove shape", d)
 	case s.File != "" && d != Trace:
-		return errs.Fieldf("steps.file", "%s takes no file, trace does; remove it", d)
+		return errs.Fieldf("steps.file", "%s takes no file, only trace does; remove file", d)
 	case s.File == "" && d == Trace:
 		return needs("file", "traces/steps.csv")
 	case s.Sigma == nil && (d == Normal || d == LogNormal):
@@ -236,7 +236,7 @@ func (s Steps) validate() error {
 	case d == Pareto && s.Sigma == nil && s.Shape == nil:
 		return needs("sigma", "0.3, or shape in its place")
 	case s.Sigma != nil && s.Shape != nil:
-		return errs.Fieldf("steps.shape", "sigma says the same; remove one of the two")
+		return errs.Fieldf("steps.shape", "sigma already gives the variation; remove one of the two")
 	case s.Shape != nil && !(*s.Shape > 1 && *s.Shape <= 1000):
 		return errs.Fieldf("steps.shape", "is %v; it must lie in (1, 1000]", *s.Shape)
 	case s.Sigma == nil:
@@ -244,7 +244,7 @@ func (s Steps) validate() error {
 	}
 	most := map[Distribution]float64{Uniform: widest, Normal: 1, LogNormal: 3, Pareto: 10}[d]
 	if !(*s.Sigma >= 0 && *s.Sigma <= most) {
-		return errs.Fieldf("steps.sigma", "is %v; of %s it must lie between 0 and %.3g", *s.Sigma, d, most)
+		return errs.Fieldf("steps.sigma", "is %v; with %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
 	}
 	return nil
 }
@@ -278,20 +278,20 @@ func (s Steps) String() string {
 func (s *Spec) Describe() []string {
 	lines := []string{"steps: " + s.Steps.String()}
 	for _, c := range s.Classes {
-		line := fmt.Sprintf("class %s: %d workers, steps %v times as long", c.Name, len(c.IDs), c.Factor)
+		line := fmt.Sprintf("class %s: %d workers, whose steps take %v times as long", c.Name, len(c.IDs), c.Factor)
 		if c.Phase != 0 {
 			line += fmt.Sprintf(", %v of a day ahead", c.Phase)
 		}
 		lines = append(lines, line)
 	}
 	if n := s.Noise; n != nil {
-		lines = append(lines, fmt.Sprintf("noise: %v times as long for %d µs on average, after %d µs on average", n.SlowFactor, n.MeanSlow, n.MeanOK))
+		lines = append(lines, fmt.Sprintf("noise: steps take %v times as long for %d µs on average, after %d µs on average at normal speed", n.SlowFactor, n.MeanSlow, n.MeanOK))
 	}
 	if h := s.Thermal; h != nil {
-		lines = append(lines, fmt.Sprintf("thermal: %v times as long for %d µs, after %d µs", h.SlowFactor, h.Cool, h.Heat))
+		lines = append(lines, fmt.Sprintf("thermal: steps take %v times as long for %d µs, after %d µs at normal speed", h.SlowFactor, h.Cool, h.Heat))
 	}
 	if d := s.Diurnal; d != nil {
-		lines = append(lines, fmt.Sprintf("diurnal: ± %v of the time, a day has %d µs", d.Amplitude, d.Period))
+		lines = append(lines, fmt.Sprintf("diurnal: the time of steps varies by ± %v over a day of %d µs", d.Amplitude, d.Period))
 	}
 	return lines
 }

@@ -49,14 +49,14 @@ func Parse(text []byte) (*yaml.Node, error) {
 			}
 			at, rest = at+size, rest[size:]
 		}
-		return nil, p.fail(int64(at), "a byte that is not UTF-8; save the file as UTF-8")
+		return nil, p.fail(int64(at), "a byte is not UTF-8; save the file as UTF-8")
 	}
 	n, err := p.value()
 	if err != nil {
 		return nil, err
 	}
 	if _, err := p.dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, p.fail(p.dec.InputOffset(), "something follows the end of the JSON text; remove it")
+		return nil, p.fail(p.dec.InputOffset(), "text follows the end of the JSON value; remove that text")
 	}
 	return n, nil
 }

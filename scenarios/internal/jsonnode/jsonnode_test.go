@@ -153,10 +153,10 @@ func TestJSONIsJSON(t *testing.T) {
 func TestWhereItIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
 		"{\n\"a\": 1,\n}":          "line 3: ",
-		"{\"a\": 1}\n{\"b\": 2}":   "line 2: something follows",
+		"{\"a\": 1}\n{\"b\": 2}":   "line 2: text follows",
 		"{\n\"a\":":                "line 2: the JSON text ends too early",
 		"{\"a\": NaN}":             "line 1: ",
-		"[1,\n2,\n\"\xff\"]":       "line 3: a byte that is not UTF-8",
+		"[1,\n2,\n\"\xff\"]":       "line 3: a byte is not UTF-8",
 		"{\"a\":\n\"line\nline\"}": "line 2: ",
 	} {
 		_, err := jsonnode.Parse([]byte(text))

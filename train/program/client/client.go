@@ -68,7 +68,7 @@ func Join() (*Run, error) {
 	for i, name := range []string{wire.EnvSocket, wire.EnvMemory} {
 		n, err := strconv.Atoi(os.Getenv(name))
 		if err != nil {
-			return nil, fmt.Errorf("joining the run: %s is not set: this program is started by testbed; name it in train.program of a scenario", name)
+			return nil, fmt.Errorf("joining the run: %s is not set: testbed must start this program; name the program in train.program of a scenario", name)
 		}
 		unix.CloseOnExec(n)
 		numbers[i] = n
@@ -83,7 +83,7 @@ func Join() (*Run, error) {
 
 func (r *Run) welcome(m wire.Message) error {
 	if m.Type != wire.Welcome || m.Version != wire.Version {
-		return fmt.Errorf("joining the run: testbed speaks version %d of the protocol, this program %d", m.Version, wire.Version)
+		return fmt.Errorf("joining the run: testbed speaks version %d of the protocol, but this program speaks version %d", m.Version, wire.Version)
 	}
 	r.role, r.Worker, r.Workers, r.Seed, r.InnerSteps, r.OuterSteps = m.Role, m.Worker, m.Workers, m.Seed, m.InnerSteps, m.Rounds
 	return nil
@@ -132,7 +132,7 @@ func (r *Run) init(parameters []float32) error {
 		return err
 	}
 	if r.layout = m.Layout; m.Type != wire.Memory || r.layout == nil {
-		return fmt.Errorf("testbed says %q, which does not come here", m.Type)
+		return fmt.Errorf("testbed sent the unexpected message %q", m.Type)
 	}
 	if r.shared, err = unix.Mmap(r.memory, 0, r.layout.Bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		return fmt.Errorf("mapping the shared memory: %w", err)
@@ -157,7 +157,7 @@ func (r *Run) send(m wire.Message) error {
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
 		return io.EOF
 	case err != nil:
-		return fmt.Errorf("telling testbed: %w", err)
+		return fmt.Errorf("sending a message to testbed: %w", err)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (r *Run) Rounds() iter.Seq[*Round] {
 			case m.Type == wire.Validate:
 				r.err = r.validate(m)
 			case m.Type != wire.Round:
-				r.err = fmt.Errorf("testbed says %q, which does not come here", m.Type)
+				r.err = fmt.Errorf("testbed sent the unexpected message %q", m.Type)
 			default:
 				if m.Restored {
 					state = append([]byte(nil), r.shared[r.layout.StateIn:][:m.State]...)
@@ -283,7 +283,7 @@ func (d *Round) Steps() iter.Seq[int] {
 				r.next = &m
 				return
 			case m.Type != wire.Step || m.Attempt != d.attempt:
-				r.err = fmt.Errorf("testbed says %q, which does not come here", m.Type)
+				r.err = fmt.Errorf("testbed sent the unexpected message %q", m.Type)
 				return
 			}
 			if d.step = m.Step; !yield(m.Step) {
@@ -312,10 +312,10 @@ func (d *Round) end() error {
 	case !d.finished:
 		return fmt.Errorf("round %d ended before its inner steps were done; run the loop over Steps to its end", d.Number)
 	case len(d.State) > d.run.StateBytes:
-		return fmt.Errorf("the state after round %d has %d bytes, more than StateBytes, %d", d.Number, len(d.State), d.run.StateBytes)
+		return fmt.Errorf("the state after round %d has %d bytes, above StateBytes, which is %d", d.Number, len(d.State), d.run.StateBytes)
 	}
 	if len(d.Params) != d.run.size {
-		return fmt.Errorf("%d parameters are handed over after round %d, the run has %d", len(d.Params), d.Number, d.run.size)
+		return fmt.Errorf("%d parameters are handed over after round %d, but the run has %d", len(d.Params), d.Number, d.run.size)
 	}
 	copy(d.run.floats(d.run.layout.Local), d.Params)
 	copy(d.run.shared[d.run.layout.StateOut:], d.State)

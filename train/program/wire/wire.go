@@ -120,9 +120,9 @@ func NewLayout(join Message) (*Layout, error) {
 	n, state := join.Parameters, join.StateBytes
 	switch {
 	case n < 1 || n > MaxParameters:
-		return nil, fmt.Errorf("%d parameters: there may be 1 to %d", n, MaxParameters)
+		return nil, fmt.Errorf("%d parameters: the number must lie between 1 and %d", n, MaxParameters)
 	case state < 0 || state > MaxState(n):
-		return nil, fmt.Errorf("a state of %d bytes: for %d parameters it may have 0 to %d", state, n, MaxState(n))
+		return nil, fmt.Errorf("a state of %d bytes: for %d parameters, the size must lie between 0 and %d", state, n, MaxState(n))
 	}
 	const page = 1 << 14 // of any machine, and the largest line of a cache
 	up := func(bytes int) int { return (bytes + page - 1) &^ (page - 1) }
@@ -145,15 +145,15 @@ func Encode(m Message) ([]byte, error) {
 func Decode(data []byte) (Message, error) {
 	var m Message
 	if len(data) > MaxBytes {
-		return m, fmt.Errorf("it has more than %d bytes", MaxBytes)
+		return m, fmt.Errorf("the message has more than %d bytes", MaxBytes)
 	}
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&m); err != nil {
-		return Message{}, fmt.Errorf("it is not a JSON object of this protocol: %w", err)
+		return Message{}, fmt.Errorf("the message is not a JSON object of this protocol: %w", err)
 	}
 	if _, err := in.Token(); !errors.Is(err, io.EOF) {
-		return Message{}, errors.New("something follows its JSON object")
+		return Message{}, errors.New("text follows the JSON object")
 	}
 	return m, nil
 }
@@ -165,9 +165,9 @@ func FromProgram(data []byte) (Message, error) {
 	case err != nil:
 		return Message{}, err
 	case !slices.Contains([]string{Join, Init, Done, Finished, Loss}, m.Type):
-		return Message{}, fmt.Errorf("its type is %.40q, which programs do not send", m.Type)
+		return Message{}, fmt.Errorf("the type is %.40q, which programs do not send", m.Type)
 	case m.Type == Join && m.Version != Version:
-		return Message{}, fmt.Errorf("it is of version %d of the protocol; this is version %d", m.Version, Version)
+		return Message{}, fmt.Errorf("the message is of version %d of the protocol, but testbed uses version %d", m.Version, Version)
 	case (m.Type == Done || m.Type == Loss) && m.Loss == nil:
 		return Message{}, fmt.Errorf("a message of type %s lacks the loss, a finite number", m.Type)
 	case m.State < 0 || m.Attempt < 0 || m.Step < 0:
