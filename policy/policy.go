@@ -12,7 +12,7 @@ import (
 
 // Policy decides when a round closes, and what happens to the members that it
 // closes without. The Machine decides everything else (membership, heartbeats,
-// joins, failed reductions). It asks the policy at every change.
+// joins, failed reductions). It asks the policy at every event.
 //
 // A policy is a pointer to a struct. Its exported fields are its parameters:
 // scenario files, sweeps and the command line set them by their yaml names. Its
@@ -26,7 +26,7 @@ type Policy interface {
 	// Validate reports every parameter out of range as a *errs.FieldError, several of
 	// them joined.
 	Validate() error
-	// Deadline is called when a round begins and at every change in it, until the
+	// Deadline is called when a round begins and at every event in it, until the
 	// deadline has come. It returns a deadline that holds from now on, with At and
 	// the numbers behind it, or nil for no change. A round begins without a
 	// deadline.

@@ -310,7 +310,7 @@ func TestReportRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, exitUsage, "name the directory of a run or a comparison"},
+		{nil, exitUsage, "give that of a run or a comparison"},
 		{[]string{"nowhere"}, exitError, "nowhere: there is no such directory"},
 		{[]string{os.Args[0], "--picture", "x.svg"}, exitUsage, "--picture draws runs only"},
 	} {

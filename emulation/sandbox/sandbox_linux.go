@@ -58,13 +58,13 @@ func Start(cfg Config) (*Sandbox, error) {
 	}
 	ours, theirs, err := newLifeline()
 	if err != nil {
-		return nil, fmt.Errorf("start sandbox: %w", err)
+		return nil, fmt.Errorf("starting the sandbox: %w", err)
 	}
 	defer theirs.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		ours.Close()
-		return nil, fmt.Errorf("start sandbox: %w", err)
+		return nil, fmt.Errorf("starting the sandbox: %w", err)
 	}
 	defer null.Close()
 
@@ -97,11 +97,11 @@ func Start(cfg Config) (*Sandbox, error) {
 	case err == nil:
 		return nil, setUpError(r, userNS)
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("start sandbox: init ended before it was ready: %v", s.state)
+		return nil, fmt.Errorf("starting the sandbox: its init process ended before it was ready: %v", s.state)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fmt.Errorf("start sandbox: init did not report within %v", readyTimeout)
+		return nil, fmt.Errorf("starting the sandbox: its init process did not report within %v", readyTimeout)
 	default:
-		return nil, fmt.Errorf("start sandbox: read init's report: %w", err)
+		return nil, fmt.Errorf("starting the sandbox: reading the report of its init process: %w", err)
 	}
 }
 

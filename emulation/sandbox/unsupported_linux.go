@@ -126,7 +126,7 @@ func startError(err error, userNS bool) error {
 			}
 		}
 	}
-	return fmt.Errorf("start sandbox: %w", err)
+	return fmt.Errorf("starting the sandbox: %w", err)
 }
 
 // lackingKinds names the kinds of namespace that the kernel does not have.
@@ -161,7 +161,7 @@ func setUpError(r report, userNS bool) error {
 			return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: err}
 		}
 	}
-	return fmt.Errorf("start sandbox: %w", err)
+	return fmt.Errorf("starting the sandbox: %w", err)
 }
 
 // A reportedError is an error of init in the form that passes between

@@ -208,13 +208,13 @@ func readSaved(r io.Reader) (*Saved, error) {
 func readFirstLine(in *bufio.Reader) (c Checkpoint, err error) {
 	line, err := in.ReadSlice('\n')
 	if err != nil {
-		return c, fmt.Errorf("the file's first line: %w", err)
+		return c, fmt.Errorf("reading the file's first line: %w", err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	switch err := dec.Decode(&c); {
 	case err != nil:
-		return c, fmt.Errorf("the file's first line: %w", err)
+		return c, fmt.Errorf("the file's first line is not the head of a checkpoint: %w", err)
 	case c.Format != checkpointFormat:
 		return c, fmt.Errorf("the file has format %d, but this program reads format %d", c.Format, checkpointFormat)
 	case c.OuterSteps < 1 || c.Parameters < 1 || c.Parameters > maxCheckpoint:

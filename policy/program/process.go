@@ -222,7 +222,7 @@ func (q *process) death() error {
 		}
 		return fmt.Errorf("died when it was asked %s: %w", q.asked, q.status)
 	case <-time.After(statusPatience):
-		return fmt.Errorf("closed its standard output when it was asked %s; keep it running until its standard input ends", q.asked)
+		return fmt.Errorf("closed its standard output when it was asked %s; keep standard output open until standard input ends", q.asked)
 	}
 }
 

@@ -7,7 +7,7 @@ func init() {
 }
 
 // Patience waits until Share of the members have arrived, and then for the
-// others Longer times as long as that took.
+// others for Longer times that duration.
 type Patience struct {
 	Share  float64 `yaml:"share" json:"share"`
 	Longer float64 `yaml:"longer" json:"longer"`
@@ -38,7 +38,7 @@ func (p *Patience) Enough(r *policy.Round) (needed int, enough bool) {
 }
 
 func (p *Patience) Late(_ *policy.Round, w policy.Member) (limit int, evict bool) {
-	return 0, false // whoever is late is left out of the round, and stays
+	return 0, false // late members miss the round, but are not evicted
 }
 
 func (p *Patience) Closed(*policy.Round) {} // it learns nothing

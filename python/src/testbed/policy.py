@@ -167,7 +167,7 @@ class Policy:
 
     def deadline(self, round: Round) -> Union[Deadline, int, None]:
         """A deadline that is to hold from now on, or None to leave things as they are.
-        Asked when a round begins and at every change in it, until the deadline has come."""
+        Asked when a round begins and at every event in it, until the deadline has come."""
         return None
 
     def enough(self, round: Round) -> Union[bool, Tuple[int, bool]]:

@@ -153,7 +153,7 @@ func Decode(data []byte) (Message, error) {
 		return Message{}, fmt.Errorf("the message is not a JSON object of this protocol: %w", err)
 	}
 	if _, err := in.Token(); !errors.Is(err, io.EOF) {
-		return Message{}, errors.New("text follows the JSON object")
+		return Message{}, errors.New("the message goes on after its JSON object; send one object per message")
 	}
 	return m, nil
 }

@@ -36,7 +36,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		`{"type":"step","step":1}`:       "do not send",
 		`{"type":"join","version":2}`:    "version 2",
 		`{"type":"init","color":1}`:      "color",
-		`{"type":"init"} x`:              "follows",
+		`{"type":"init"} x`:              "goes on after",
 		`{"type":"finished","state":-1}`: "negative",
 		`{"type":"init","state":` + strings.Repeat("1", MaxBytes) + `}`: "more than",
 	} {
