@@ -42,6 +42,11 @@ type Policy struct {
 	// Outer steps for which contributors ask with `shrink_only`: they let in no others
 	// than those of the last quorum.
 	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
+	// A group that heals takes part with its donor's contribution, as in torchft with
+	// `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros.
+	Sync bool `yaml:"sync" json:"sync,omitempty" tune:"0 1"`
+	// At step 0 all groups take the state of the first one, torchft's default.
+	InitSync bool `yaml:"init_sync" json:"init_sync,omitempty" tune:"0 1"`
 }
 
 // torchft's times as multiples of its heartbeat timeout of 5 s: 10 s of join
