@@ -80,7 +80,7 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("torchft: %w", err)
 	}
-	m := &Machine{cfg: cfg, policy: p.resolved(cfg), lives: map[policy.ID]*lives{}, processes: map[policy.ID]int{}}
+	m := &Machine{cfg: cfg, policy: p.Resolved(cfg), lives: map[policy.ID]*lives{}, processes: map[policy.ID]int{}}
 	return m, m.newHouses()
 }
 
