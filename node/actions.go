@@ -50,7 +50,7 @@ func (c *coordinator) act(now policy.Time, a policy.Action) {
 			for _, id := range c.grouping.Ring(a.Round, order, id) {
 				ring = append(ring, peer{ID: id, Incarnation: c.workers[id].incarnation, Addr: c.workers[id].ring})
 			}
-			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id), Now: now})
+			c.send(id, message{Type: msgReduce, Round: a.Round, Epoch: a.Epoch, Peers: ring, Zero: slices.Contains(a.Zero, id), Repeats: policy.Repeats(a.Repeated, id), Now: now})
 		}
 	case *policy.Abort:
 		c.outcomes.Abort(a.Epoch)

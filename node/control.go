@@ -99,6 +99,8 @@ type message struct {
 	OuterSteps int    `json:"outer_steps,omitempty"`
 	Peers      []peer `json:"peers,omitempty"` // in ring order; in fetch: donors
 	Zero       bool   `json:"zero,omitempty"`  // contribute zeros
+	// Repeats is how many more times than once the contribution counts.
+	Repeats int `json:"repeats,omitempty"`
 	// Agreed means that a state to fetch, or a fetched one, is the last that all
 	// regions agreed on.
 	Agreed bool `json:"agreed,omitempty"`

@@ -126,6 +126,14 @@ func (s schedule) String() string {
 	return b.String()
 }
 
+// drawSync has three quarters of the runs under torchft play its sync mode, init_sync,
+// or both.
+func (s *schedule) drawSync() {
+	if s.policy == "torchft" {
+		s.policy += []string{"", ":sync=true", ":init_sync=true", ":sync=true:init_sync=true"}[s.seed/2%4]
+	}
+}
+
 func nodeName(id policy.ID) string {
 	if id < 0 {
 		return policy.CoordinatorNode
@@ -617,6 +625,7 @@ func TestSchedules(t *testing.T) {
 					s.policy = *schedulePlay
 				}
 				s.drawRanks()
+				s.drawSync()
 				logs, err := s.run(t)
 				tried.Add(1)
 				if err == nil {

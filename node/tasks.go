@@ -204,7 +204,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 	b.Ranks = len(a.Ring)
 	w.reduction = spawn(ctx, func(ctx context.Context) result {
 		defer w.reducing.Store(nil)
-		r, err := w.ring.Reduce(ctx, op, gradient, mean)
+		r, err := w.ring.Reduce(ctx, op, train.Repeated(gradient, a.Repeats), mean)
 		if err != nil {
 			w.cfg.Log.Warn("a reduction failed", "epoch", a.Epoch, "err", err)
 			return result{event: worker.ReduceFailed{Peer: failedAt(err, a.Ring)}, details: message{Error: err.Error()}}

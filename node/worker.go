@@ -291,7 +291,7 @@ func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, err
 	case msgReduce:
 		w.peers = m.Peers
 		w.tellsTime(m)
-		return w.step(ctx, worker.Reduce{Round: m.Round, Epoch: m.Epoch, Ring: peerIDs(m.Peers), Zero: m.Zero})
+		return w.step(ctx, worker.Reduce{Round: m.Round, Epoch: m.Epoch, Ring: peerIDs(m.Peers), Zero: m.Zero, Repeats: m.Repeats})
 	case msgAbort:
 		return w.step(ctx, worker.Abort{Epoch: m.Epoch, Confirm: m.Confirm})
 	case msgFetch:

@@ -68,6 +68,8 @@ type (
 		Lineage      int
 		Participants []ID
 		Zero         []ID // of them, those that contribute zeros
+		// Repeated are those of Zero for which a donor's contribution counts once more.
+		Repeated []Repeat
 		Reason
 	}
 	// Abort tells the participants to drop a reduction; its inputs are kept. With
@@ -173,6 +175,24 @@ type (
 	}
 )
 
+// Repeat says that a participant has taken its donor's values with the state.
+// The donor's contribution counts for it, as if it contributed the same.
+type Repeat struct {
+	ID    ID `json:"worker"` // The participant.
+	Donor ID `json:"donor"`  // The participant whose contribution counts once more.
+}
+
+// Repeats returns how many more times than once a participant's contribution
+// counts.
+func Repeats(repeated []Repeat, id ID) (n int) {
+	for _, r := range repeated {
+		if r.Donor == id {
+			n++
+		}
+	}
+	return n
+}
+
 // Rule names the rule that led to an action.
 type Rule string
 
@@ -184,6 +204,7 @@ const (
 	RuleReplaced     Rule = "replaced"      // a newer incarnation of it has asked to join
 	RuleState        Rule = "state_fetched" // it holds the current state
 	RuleResync       Rule = "resync"        // it missed an outer step
+	RuleInitSync     Rule = "init_sync"     // at step 0 all take one worker's state
 	RuleStaleFetch   Rule = "stale_fetch"   // what it fetched is out of date by now
 	RuleFetchFailed  Rule = "fetch_failed"  // its donor did not deliver
 	RuleNextRound    Rule = "next_round"    // the round before is done

@@ -163,11 +163,14 @@ type Event struct {
 	Participants []policy.ID `json:"participants,omitempty"`
 	Missing      []policy.ID `json:"missing,omitempty"` // The members that do not.
 	Zero         []policy.ID `json:"zero,omitempty"`    // Participants that contribute zeros.
-	IDs          []policy.ID `json:"ids,omitempty"`     // The workers concerned.
-	Op           string      `json:"op,omitempty"`      // The inject of a link.
-	From         string      `json:"from,omitempty"`    // A path begins here, or a fetch has its source here.
-	To           string      `json:"to,omitempty"`      // The end of a path.
-	Factor       float64     `json:"factor,omitempty"`  // Of `slow`: how many times as long steps take.
+	// Participants in `zero` that have taken their donor's values, as `worker` and
+	// `donor`. The donor's contribution counts once more for each of them.
+	Repeated []policy.Repeat `json:"repeated,omitempty"`
+	IDs      []policy.ID     `json:"ids,omitempty"`    // The workers concerned.
+	Op       string          `json:"op,omitempty"`     // The inject of a link.
+	From     string          `json:"from,omitempty"`   // A path begins here, or a fetch has its source here.
+	To       string          `json:"to,omitempty"`     // The end of a path.
+	Factor   float64         `json:"factor,omitempty"` // Of `slow`: how many times as long steps take.
 	// How a process ended unexpectedly, or why the run ended.
 	Cause string `json:"cause,omitempty"`
 	// Of `reduced`: the part of `duration_us` until the worker had its own chunk. The
@@ -291,7 +294,7 @@ func FromAction(now policy.Time, a policy.Action) (e Event, ok bool) {
 	case *policy.Close:
 		e.Type, e.Round, e.Lineage, e.Participants, e.Missing, e.Duration, e.Held = RoundClose, a.Round, a.Lineage, a.Participants, a.Late, a.Overslept, a.Held
 	case *policy.Reduce:
-		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants, e.Zero = ReduceStart, a.Round, a.Epoch, a.Lineage, a.Participants, a.Zero
+		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants, e.Zero, e.Repeated = ReduceStart, a.Round, a.Epoch, a.Lineage, a.Participants, a.Zero, a.Repeated
 	case *policy.Abort:
 		e.Type, e.Round, e.Epoch, e.Lineage, e.Participants = ReduceAbort, a.Round, a.Epoch, a.Lineage, a.Participants
 	case *policy.OuterStep:

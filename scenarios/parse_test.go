@@ -374,7 +374,7 @@ func loadBack(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has charlm_regions, charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, prime_defaults, short_stalls, spot_fleet, three_regions, torchft_groups, torchft_mtbf_15s, torchft_mtbf_60s, torchft_t01, torchft_t02, torchft_t03, torchft_t04, torchft_t05, torchft_t06, torchft_t07, torchft_t08, torchft_t09, torchft_t10, torchft_t11, torchft_t12, torchft_t13, torchft_t14, torchft_t15, torchft_t16, torchft_t17, transient_slow"
+	want := "homogenous: there is no such file and no such scenario in the library, which has charlm_regions, charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, prime_defaults, short_stalls, spot_fleet, three_regions, torchft_groups, torchft_mtbf_15s, torchft_mtbf_60s, torchft_t01, torchft_t02, torchft_t03, torchft_t04, torchft_t05, torchft_t06, torchft_t07, torchft_t08, torchft_t09, torchft_t10, torchft_t11, torchft_t12, torchft_t13, torchft_t14, torchft_t15, torchft_t16, torchft_t17, torchft_t18, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}

@@ -28,7 +28,7 @@ func Topics() []Topic {
 		{"torchft", "torchft's quorum, and the problems that its documentation warns of", []string{
 			"torchft_groups", "torchft_mtbf_60s", "torchft_mtbf_15s",
 			"torchft_t01", "torchft_t02", "torchft_t03", "torchft_t04", "torchft_t05", "torchft_t06", "torchft_t07", "torchft_t08",
-			"torchft_t09", "torchft_t10", "torchft_t11", "torchft_t12", "torchft_t13", "torchft_t14", "torchft_t15", "torchft_t16", "torchft_t17",
+			"torchft_t09", "torchft_t10", "torchft_t11", "torchft_t12", "torchft_t13", "torchft_t14", "torchft_t15", "torchft_t16", "torchft_t17", "torchft_t18",
 		}},
 	}
 }

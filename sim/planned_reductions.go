@@ -34,7 +34,7 @@ func (p *planned) reduce(a *policy.Reduce) {
 		for _, id := range ring.Workers {
 			i := p.find(id)
 			r.ranks, nodes = append(r.ranks, i), append(nodes, p.places[i].node)
-			begin = append(begin, p.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: ring.Workers, Zero: slices.Contains(a.Zero, id)}))
+			begin = append(begin, p.order(id, worker.Reduce{Round: a.Round, Epoch: a.Epoch, Ring: ring.Workers, Zero: slices.Contains(a.Zero, id), Repeats: policy.Repeats(a.Repeated, id)}))
 		}
 	}
 	if p.links.entropy == entropy.Auto {

@@ -6,6 +6,19 @@ import (
 	"testbed/record"
 )
 
+// Repeated returns a contribution that counts so many more times than once in a
+// mean. Without repeats it is the contribution itself.
+func Repeated(contribution []float32, repeats int) []float32 {
+	if repeats == 0 {
+		return contribution
+	}
+	sum := make([]float32, len(contribution))
+	for i, g := range contribution {
+		sum[i] = float32(g * float32(1+repeats))
+	}
+	return sum
+}
+
 // NewContribution describes a contribution. lost is its quantisation error. All
 // three vectors have the same length. A contribution of zeros has all fields
 // zero. ok is false for a contribution that is not finite: it cannot be

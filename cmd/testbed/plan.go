@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"testbed/emulation/cluster"
+	"testbed/experiment"
 	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
@@ -22,8 +23,9 @@ func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan SCENARIO", Short: "Show the network that a run would install", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
-		Long: `Prints every node's access link, every path, and the ring's order. Installs
-nothing and needs no rights.
+		Long: `Prints every node's access link, every path, and the ring's order. Says whether
+join_timeout of the policy torchft is below a round. Installs nothing and needs no
+rights.
 
 --measure builds a small network for some seconds, and measures how much traffic of
 a reduction this machine carries. It proposes a dilation (real.dilation) at which
@@ -77,7 +79,10 @@ processors of its hosts and the delays between them. --place decides it instead:
 					return err
 				}
 			}
-			return printJSON(cmd, shown)
+			return printJSON(cmd, struct {
+				*scenarios.Network
+				Torchft *experiment.JoinTimeout `json:"torchft,omitempty"`
+			}{shown, experiment.CompareJoinTimeout(s)})
 		}
 		return writePlan(cmd.OutOrStdout(), s, network, of, load)
 	}
@@ -99,6 +104,9 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)
 	}
 	fmt.Fprintln(out)
+	if j := experiment.CompareJoinTimeout(s); j != nil {
+		fmt.Fprintf(out, "%v\n", j)
+	}
 	scenarios.WriteIgnored(out, "ignored by run", s.Ignored(record.Real, false), true)
 	scenarios.WriteIgnored(out, "ignored by simulate", s.Ignored(record.Sim, false), true)
 	scenarios.WriteIgnored(out, "ignored by simulate --network links", s.Ignored(record.SimLinks, false), true)

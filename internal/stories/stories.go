@@ -14,7 +14,7 @@ import (
 // in the library, and is played under the policy torchft. A file of the folder
 // told has its outcome.
 type Story struct {
-	Scenario string // torchft_t01 to torchft_t17
+	Scenario string // torchft_t01 to torchft_t18
 	// Versions are its outcomes on the planned links: unchanged and, if torchft
 	// does not recover from it, under parameters with which it does not happen.
 	Versions []Version
@@ -37,7 +37,7 @@ var (
 
 // Rates reports whether the story depends on the rates of links.
 func (s Story) Rates() bool {
-	return slices.Contains([]string{"torchft_t06", "torchft_t09", "torchft_t10"}, s.Scenario)
+	return slices.Contains([]string{"torchft_t06", "torchft_t09", "torchft_t10", "torchft_t18"}, s.Scenario)
 }
 
 // read reads files: a paragraph about the story, and then each policy in a

@@ -30,8 +30,8 @@ func simulated(t *testing.T, name, policyName string) (run runs.Run) {
 // TestSimulated: on the planned links each story is told as its file has it, and its
 // fix keeps it from happening.
 func TestSimulated(t *testing.T) {
-	if len(stories.All) != 17 {
-		t.Errorf("there are %d stories, want 17", len(stories.All))
+	if len(stories.All) != 18 {
+		t.Errorf("there are %d stories, want 18", len(stories.All))
 	}
 	for _, s := range stories.All {
 		for _, v := range s.Versions {
@@ -81,4 +81,32 @@ func TestKill(t *testing.T) {
 			t.Errorf("a heartbeat time-out that is 2,000 µs shorter gains %d", sooner)
 		}
 	}
+}
+
+// TestRotation: what T18 costs. Once a group has stalled, one heals and another is left
+// out in every round, so that two of four contribute, and one of them counts twice.
+func TestRotation(t *testing.T) {
+	const from = 5
+	steps := func(run runs.Run) (mean policy.Time) {
+		var first, last record.Event
+		for _, e := range run.Events {
+			if e.Type == record.OuterStep {
+				if last = e; e.Round == from {
+					first = e
+				}
+			}
+		}
+		return (last.T - first.T) / policy.Time(last.Round-first.Round)
+	}
+	rotates := simulated(t, "torchft_t18", "torchft")
+	for _, e := range rotates.Events {
+		if e.Type == record.ReduceStart && e.Round >= from && (len(e.Participants) != 3 || len(e.Zero) != 1 || len(e.Repeated) != 1) {
+			t.Errorf("round %d has participants %v, zeros of %v, repeated %v", e.Round, e.Participants, e.Zero, e.Repeated)
+		}
+	}
+	slow, quick := steps(rotates), steps(simulated(t, "torchft_t18", "torchft:join_timeout=4000"))
+	if longer := float64(slow) / float64(quick); longer < 1.05 || longer > 1.2 {
+		t.Errorf("rounds of %d µs, and %d µs with the longer join timeout", slow, quick)
+	}
+	t.Logf("rounds of %d µs, and %d µs with the longer join timeout; lost %.3f", slow, quick, rotates.Summary.Work.Lost)
 }

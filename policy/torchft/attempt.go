@@ -63,12 +63,10 @@ func (m *Machine) issued(now policy.Time, h *house, a *torchft.Issue) {
 	}
 	r := &attempt{house: h, from: from, participants: in, size: len(in), why: h.reason(now, a), issued: now}
 	h.deadline, h.hasFirst = nil, false
-	contributions := false
 	for _, w := range in {
 		for _, k := range w.ranks {
 			k.work, k.vote = ready, pending
 		}
-		contributions = contributions || w.contributes && w.step == from.steps
 		if w.sidelined {
 			for _, k := range w.ranks {
 				m.emit(&policy.Rejoin{ID: k.id, Round: from.steps + 1, Reason: policy.Reason{Rule: policy.RuleOnTime, Misses: w.misses, QuorumID: r.why.QuorumID}})
@@ -77,7 +75,7 @@ func (m *Machine) issued(now policy.Time, h *house, a *torchft.Issue) {
 		}
 	}
 	m.heal(r, a)
-	if !contributions {
+	if !r.contributions() {
 		m.beginAnew(in)
 		return
 	}
@@ -130,32 +128,50 @@ func (m *Machine) startsFrom(now policy.Time, in []*member) (from state, end pol
 }
 
 // heal makes members that are behind fetch the state, each rank from the rank
-// with the same number in the group that the quorum assigns.
+// with the same number in the group that the quorum assigns. With InitSync, at
+// step 0, those that are not behind do so too, but for the first of them.
 func (m *Machine) heal(r *attempt, a *torchft.Issue) {
 	primary := slices.IndexFunc(r.participants, func(w *member) bool { return w.step == r.from.steps })
 	for _, w := range r.participants {
-		if w.step == r.from.steps {
+		behind := w.step != r.from.steps
+		if !behind && !(m.policy.InitSync && r.from.steps == 0) {
 			continue
 		}
 		for number, k := range w.ranks {
-			results, err := a.Quorum.Results(w.replica, number, false)
-			if err != nil {
+			results, err := a.Quorum.Results(w.replica, number, m.policy.InitSync)
+			if err != nil || !behind && !results.Heal {
 				continue
 			}
 			why := policy.Reason{Rule: policy.RuleResync, Misses: w.misses, QuorumID: results.QuorumID}
-			if w.step < 0 {
+			switch {
+			case w.step < 0:
 				why.Rule = policy.RuleJoin
+			case !behind:
+				why.Rule = policy.RuleInitSync
 			}
 			from := r.participants[primary]
 			if results.Heal { // otherwise all are at the beginning
 				from = m.replica(results.ReplicaIDs[*results.RecoverSrcReplicaRank])
 			}
-			w.contributes = false
-			k.work, k.donor, k.fetches = fetching, from.ranks[number], r.from
-			whole := (k.holds.of != nil || k.foreign || len(m.lineages) > 1) && !k.holds.leadsTo(r.from)
+			k.work, k.donor, k.fetches, k.contributes = fetching, from.ranks[number], r.from, false
+			if k.repeats = k.donor; !k.donor.contributes {
+				k.repeats = k.donor.repeats
+			}
+			whole := !behind || (k.holds.of != nil || k.foreign || len(m.lineages) > 1) && !k.holds.leadsTo(r.from)
 			m.emit(&policy.Fetch{ID: k.id, From: k.donor.id, Round: r.from.steps + 1, OuterSteps: r.from.steps, Whole: whole, Reason: why})
 		}
 	}
+}
+
+// contributions reports whether there is a contribution to each ring: that of the
+// ranks with the same number.
+func (r *attempt) contributions() bool {
+	for number := range r.participants[0].ranks {
+		if !slices.ContainsFunc(r.participants, func(w *member) bool { return w.ranks[number].contributes }) {
+			return false
+		}
+	}
+	return true
 }
 
 // beginAnew makes the members of a quorum that has nothing to reduce do the
@@ -178,12 +194,19 @@ func (m *Machine) reduce(now policy.Time, r *attempt) {
 	m.epoch++
 	r.epoch = m.epoch
 	var zero []policy.ID
+	var repeated []policy.Repeat
 	for _, w := range r.participants {
-		if !w.contributes {
-			zero = append(zero, w.workers...)
+		for _, k := range w.ranks {
+			if k.contributes {
+				continue
+			}
+			zero = append(zero, k.id)
+			if of := k.repeats; m.policy.Sync && of != nil && of.contributes && of.of.in == r {
+				repeated = append(repeated, policy.Repeat{ID: k.id, Donor: of.id})
+			}
 		}
 	}
-	m.emit(&policy.Reduce{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Zero: zero,
+	m.emit(&policy.Reduce{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Zero: zero, Repeated: repeated,
 		Reason: policy.Reason{Rule: r.why.Rule, Members: r.why.Members, Arrived: r.why.Arrived, QuorumID: r.why.QuorumID}})
 	if w := r.stale(); w != nil {
 		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.workers[0]})
@@ -315,7 +338,10 @@ func (m *Machine) commit(r *attempt, by []*member) {
 func (m *Machine) begin(in []*member, rule policy.Rule) {
 	for _, w := range in {
 		w.turn(training)
-		w.begun, w.contributes = true, false
+		w.begun = true
+		for _, k := range w.ranks {
+			k.contributes, k.repeats = false, nil
+		}
 	}
 	m.emit(&policy.StartRound{Round: in[0].step + 1, IDs: ids(in), Reason: policy.Reason{Rule: rule}})
 }

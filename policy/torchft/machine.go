@@ -80,7 +80,7 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("torchft: %w", err)
 	}
-	m := &Machine{cfg: cfg, policy: p.resolved(cfg), lives: map[policy.ID]*lives{}, processes: map[policy.ID]int{}}
+	m := &Machine{cfg: cfg, policy: p.Resolved(cfg), lives: map[policy.ID]*lives{}, processes: map[policy.ID]int{}}
 	return m, m.newHouses()
 }
 
@@ -220,7 +220,7 @@ func (m *Machine) ask(now policy.Time, w *member, at work) {
 func (m *Machine) request(now policy.Time, w *member) {
 	w.beat, w.again = now, 0
 	m.tell(now, w.house, torchft.Request{Member: torchft.Member{ReplicaID: w.replica, Step: int64(w.step), WorldSize: uint64(len(w.ranks)), CommitFailures: w.failures,
-		ShrinkOnly: w.contributes && w.step < m.policy.ShrinkUntil}})
+		ShrinkOnly: w.contributes() && w.step < m.policy.ShrinkUntil}})
 }
 
 // tell gives a lighthouse an event and carries out its decisions.

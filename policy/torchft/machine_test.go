@@ -81,7 +81,11 @@ func say(a policy.Action) string {
 	case *policy.Close:
 		return fmt.Sprintf("close %d %s, %s, quorum %d, without %s", a.Round, a.Rule, list(a.Participants), a.QuorumID, list(a.Late))
 	case *policy.Reduce:
-		return fmt.Sprintf("reduce %d.%d %s zero %s", a.Round, a.Epoch, list(a.Participants), list(a.Zero))
+		text := fmt.Sprintf("reduce %d.%d %s zero %s", a.Round, a.Epoch, list(a.Participants), list(a.Zero))
+		for _, r := range a.Repeated {
+			text += fmt.Sprintf(", w%d again for w%d", r.Donor, r.ID)
+		}
+		return text
 	case *policy.Abort:
 		return fmt.Sprintf("abort %d %s, failure %d", a.Epoch, a.Rule, a.Misses)
 	case *policy.OuterStep:

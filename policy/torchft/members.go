@@ -31,16 +31,15 @@ type member struct {
 	gone    bool
 	begun   bool // it has begun a round
 
-	lineage     *lineage    // of the state that it holds, or nil
-	step        int         // outer steps in it, or -1
-	initial     bool        // its processes have not held another state than the initial one
-	contributes bool        // to the outer step after it
-	failures    int64       // outer steps in a row that it failed to commit
-	in          *attempt    // that is under way, or nil
-	begins      bool        // the round, once it has fetched the state
-	again       policy.Time // when it repeats a request that was lost, or 0
-	group       group       // its configured process group
-	beat        policy.Time // its last sign of life for the lighthouse
+	lineage  *lineage    // of the state that it holds, or nil
+	step     int         // outer steps in it, or -1
+	initial  bool        // its processes have not held another state than the initial one
+	failures int64       // outer steps in a row that it failed to commit
+	in       *attempt    // that is under way, or nil
+	begins   bool        // the round, once it has fetched the state
+	again    policy.Time // when it repeats a request that was lost, or 0
+	group    group       // its configured process group
+	beat     policy.Time // its last sign of life for the lighthouse
 
 	sidelined bool
 	misses    int // consecutive rounds that went on without it
@@ -55,13 +54,15 @@ type rank struct {
 	fresh bool        // it is the first to join of its process
 	work  work
 
-	vote     vote         // on the reduction under way
-	confirms policy.Epoch // the epoch of the reduction that it is to drop
-	donor    *rank
-	fetches  state       // state that it is to get, or a successor
-	holds    state       // the group's state if all ranks hold it
-	foreign  bool        // it holds another state, of unknown origin
-	asked    policy.Time // for the quorum that it waits for
+	contributes bool         // it has done the inner steps of the round after the group's step
+	repeats     *rank        // that contributes what it has fetched with the state, or nil
+	vote        vote         // on the reduction under way
+	confirms    policy.Epoch // the epoch of the reduction that it is to drop
+	donor       *rank
+	fetches     state       // state that it is to get, or a successor
+	holds       state       // the group's state if all ranks hold it
+	foreign     bool        // it holds another state, of unknown origin
+	asked       policy.Time // for the quorum that it waits for
 
 	lastHeartbeat policy.Time // or when it joined
 	heard         bool        // since the last sign of life of its whole group
@@ -97,6 +98,12 @@ func (w *member) allWait() bool {
 // anyIs reports whether a rank has that work.
 func (w *member) anyIs(at work) bool {
 	return slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.work == at })
+}
+
+// contributes reports whether a rank contributes to the outer step after the
+// group's.
+func (w *member) contributes() bool {
+	return slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.contributes })
 }
 
 // turn sets the work of all ranks.
@@ -304,7 +311,7 @@ func (m *Machine) arrival(now policy.Time, e policy.Arrival) {
 		why.Rule = policy.RuleLate
 	}
 	m.emit(&policy.Arrived{ID: k.id, Round: e.Round, Offset: now - h.first, Late: late, Reason: why})
-	w.contributes, k.work = true, ready
+	k.contributes, k.work = true, ready
 	m.ask(now, w, ready)
 }
 
@@ -318,7 +325,9 @@ func (m *Machine) fetched(now policy.Time, e policy.StateFetched) {
 	w.initial = false
 	switch {
 	case !k.donor.of.gone && newer.of != nil && got.leadsTo(newer): // it may have gone on meanwhile
-		got = state{newer.of, min(e.OuterSteps, newer.steps)}.plain()
+		if got = (state{newer.of, min(e.OuterSteps, newer.steps)}).plain(); got.steps > k.fetches.steps {
+			k.repeats = nil
+		}
 	case e.OuterSteps != got.steps: // of the donor's next life, or of another lineage
 		k.holds, k.foreign = state{steps: -1}, true
 		m.settle(w)
@@ -367,7 +376,8 @@ func (m *Machine) fetchFailed(now policy.Time, id policy.ID) {
 	if k == nil || k.work != fetching {
 		return
 	}
-	if k.work, k.of.begins = ready, false; k.of.in == nil {
+	k.work, k.repeats, k.of.begins = ready, nil, false
+	if k.of.in == nil {
 		m.ask(now, k.of, ready)
 		return
 	}

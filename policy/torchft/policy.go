@@ -42,6 +42,11 @@ type Policy struct {
 	// Outer steps for which contributors ask with `shrink_only`: they let in no others
 	// than those of the last quorum.
 	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
+	// A group that heals takes part with its donor's contribution, as in torchft with
+	// `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros.
+	Sync bool `yaml:"sync" json:"sync,omitempty"`
+	// At step 0 all groups take the state of the first one, torchft's default.
+	InitSync bool `yaml:"init_sync" json:"init_sync,omitempty"`
 }
 
 // torchft's times as multiples of its heartbeat timeout of 5 s: 10 s of join
@@ -78,8 +83,8 @@ func (p *Policy) Validate() error {
 // Coordinator returns the machine that follows the protocol.
 func (p *Policy) Coordinator(cfg policy.Config) (policy.Coordinator, error) { return New(cfg, *p) }
 
-// resolved returns the parameters with all their times.
-func (p Policy) resolved(cfg policy.Config) Policy {
+// Resolved returns the parameters with all their times.
+func (p Policy) Resolved(cfg policy.Config) Policy {
 	or := func(t *policy.Time, otherwise policy.Time) {
 		if *t == 0 {
 			*t = min(otherwise, longest)

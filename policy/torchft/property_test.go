@@ -26,6 +26,7 @@ type job struct {
 	donors    map[policy.ID]int  // the incarnation of whom it was last asked to fetch from
 	holds     map[policy.ID]held
 	has       map[policy.ID]int // the round that it has a contribution to
+	carries   map[policy.ID]contribution
 	reduces   map[policy.Epoch]*policy.Reduce
 	in        map[policy.ID]policy.Epoch  // the epoch of the reduction that it is in
 	said      map[policy.ID]policy.Epoch  // the epoch of the outcome that it has
@@ -41,6 +42,7 @@ type job struct {
 	n         int // groups that there may be
 	ranks     int // of each
 	processes int
+	repeats   int // contributions that counted for another worker
 	problem   string
 }
 
@@ -51,6 +53,13 @@ type held struct {
 }
 
 var nothing = held{steps: -1}
+
+// contribution names the inner steps of a worker's process. In torchft's sync mode
+// whoever fetches the state of a donor also gets the contribution that it carries.
+type contribution struct {
+	of                 policy.ID
+	incarnation, round int // round 0: none
+}
 
 func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 	cfg := policy.Config{HeartbeatPeriod: 100, HeartbeatMissThreshold: 5, TargetOuterSteps: 30, Lighthouses: lighthouses}
@@ -69,7 +78,7 @@ func newJob(n, ranks, lighthouses int, p torchft.Policy) *job {
 	if err != nil {
 		panic(err)
 	}
-	j := &job{ranks: ranks, m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, donors: map[policy.ID]int{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{},
+	j := &job{ranks: ranks, m: m, cfg: cfg, p: p, alive: map[policy.ID]int{}, out: map[policy.ID]bool{}, tasks: map[policy.ID]any{}, donors: map[policy.ID]int{}, holds: map[policy.ID]held{}, has: map[policy.ID]int{}, carries: map[policy.ID]contribution{},
 		reduces: map[policy.Epoch]*policy.Reduce{}, in: map[policy.ID]policy.Epoch{}, said: map[policy.ID]policy.Epoch{}, drops: map[policy.ID]*policy.Abort{}, taken: map[policy.Epoch]held{}, commits: map[int][]policy.Epoch{}, diverged: map[policy.Epoch]bool{}}
 	for id := range n * ranks {
 		j.alive[policy.ID(id)] = 0
@@ -151,6 +160,7 @@ func (j *job) take(a policy.Action) {
 				j.bad("w%d begins round %d and holds the state after %d outer steps", id, a.Round, j.holds[id].steps)
 			}
 			j.tasks[id] = a.Round
+			delete(j.carries, id)
 		}
 	case *policy.Fetch:
 		from := j.holds[a.From]
@@ -166,6 +176,7 @@ func (j *job) take(a policy.Action) {
 			j.bad("w%d is to go on to %+v from %+v, which did not lead there", a.ID, from, has)
 		}
 		j.tasks[a.ID], j.donors[a.ID], j.has[a.ID] = a, j.alive[a.From], 0
+		delete(j.carries, a.ID)
 	case *policy.Close:
 		j.checkQuorum(a)
 	case *policy.Reduce:
@@ -197,6 +208,7 @@ func (j *job) take(a policy.Action) {
 		}
 		delete(j.tasks, a.ID)
 		delete(j.has, a.ID)
+		delete(j.carries, a.ID)
 		delete(j.drops, a.ID)
 		j.holds[a.ID], j.in[a.ID], j.said[a.ID] = nothing, 0, 0
 	case *policy.Finish:
@@ -217,6 +229,42 @@ func (j *job) checkReduction(a *policy.Reduce) {
 			j.bad("%v take part in one reduction with different states", a.Participants)
 		}
 		j.in[id] = a.Epoch
+	}
+	j.checkRepeats(a)
+}
+
+// checkRepeats: with Sync each participant counts as what it carries, if the worker
+// whose contribution that is takes part with it. With InitSync a ring's first
+// reduction has one contribution.
+func (j *job) checkRepeats(a *policy.Reduce) {
+	for _, r := range a.Repeated {
+		if !slices.Contains(a.Zero, r.ID) {
+			j.bad("w%d contributes, and counts for w%d", r.ID, r.Donor)
+		}
+	}
+	own := map[int]int{} // contributions by ring
+	for _, id := range a.Participants {
+		if !slices.Contains(a.Zero, id) {
+			own[int(id)%j.ranks]++
+			continue
+		}
+		counts := policy.ID(-1)
+		if k := slices.IndexFunc(a.Repeated, func(r policy.Repeat) bool { return r.ID == id }); k >= 0 {
+			counts = a.Repeated[k].Donor
+		}
+		want, c := policy.ID(-1), j.carries[id]
+		if contributes := slices.Contains(a.Participants, c.of) && !slices.Contains(a.Zero, c.of); j.p.Sync && contributes && c.round == a.Round && j.carries[c.of] == c {
+			want = c.of
+		}
+		if counts != want {
+			j.bad("w%d counts for w%d in %+v, want w%d: it carries %+v", counts, id, a, want, c)
+		}
+		j.repeats += min(1, int(counts)+1)
+	}
+	for ring, n := range own {
+		if a.Round == 1 && j.p.InitSync && n != 1 {
+			j.bad("ring %d of %+v has %d contributions", ring, a, n)
+		}
 	}
 }
 
@@ -318,7 +366,7 @@ func (j *job) work(id policy.ID) {
 	delete(j.tasks, id)
 	switch task := task.(type) {
 	case int:
-		j.has[id] = task
+		j.has[id], j.carries[id] = task, contribution{id, j.alive[id], task}
 		j.send(policy.Arrival{ID: id, Round: task})
 	case *policy.Fetch:
 		from := j.holds[task.From]
@@ -329,7 +377,9 @@ func (j *job) work(id policy.ID) {
 			j.send(policy.FetchFailed{ID: id})
 			return
 		}
-		j.holds[id] = from
+		if j.holds[id] = from; from.steps == task.OuterSteps {
+			j.carries[id] = j.carries[task.From]
+		}
 		j.send(policy.StateFetched{ID: id, OuterSteps: from.steps})
 	}
 }
@@ -374,6 +424,7 @@ func (j *job) comeBack(id policy.ID) {
 	j.processes++
 	j.alive[id] = j.processes
 	j.has[id], j.in[id], j.said[id] = 0, 0, 0
+	delete(j.carries, id)
 	delete(j.tasks, id)
 	j.send(policy.Join{ID: id, Incarnation: j.alive[id]})
 }
@@ -384,7 +435,10 @@ func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 		MinReplicas: minReplicas,
 		JoinTimeout: policy.Time(rapid.IntRange(1, 600).Draw(t, "join")), QuorumTimeout: policy.Time(rapid.IntRange(1500, 5000).Draw(t, "quorum")),
 		Timeout: policy.Time(rapid.IntRange(100, 3000).Draw(t, "timeout")), QuorumRetries: rapid.IntRange(0, 3).Draw(t, "retries"), Restarts: rapid.IntRange(0, 3).Draw(t, "restarts"),
-		MaxRetries: max(0, rapid.IntRange(-3, 3).Draw(t, "failures")),
+		MaxRetries: max(0, rapid.IntRange(-3, 3).Draw(t, "failures")), Sync: rapid.Bool().Draw(t, "sync"), InitSync: rapid.Bool().Draw(t, "init sync"),
+	}
+	if p.InitSync { // at step 0 each try has a healing
+		p.Timeout += 300
 	}
 	j := newJob(first, rapid.IntRange(1, 3).Draw(t, "ranks"), lighthouses, p)
 	j.n = n
@@ -399,7 +453,7 @@ func play(t *rapid.T, n, first, minReplicas, lighthouses int) *job {
 // TestOneLineage: with min_replicas a majority of all workers, no outer step is
 // taken twice while a majority holds it, and each by those that hold its outcome.
 func TestOneLineage(t *testing.T) {
-	committed := 0
+	committed, repeats := 0, 0
 	rapidtest.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "workers")
 		j := play(t, n, n, n/2+1, rapid.IntRange(1, 2).Draw(t, "lighthouses"))
@@ -407,9 +461,11 @@ func TestOneLineage(t *testing.T) {
 			t.Fatal(j.problem)
 		}
 		committed += len(j.commits)
+		repeats += j.repeats
 	})
-	if committed == 0 {
-		t.Error("nothing was committed")
+	t.Logf("%d outer steps, %d contributions that counted for another worker", committed, repeats)
+	if committed == 0 || repeats == 0 {
+		t.Error("nothing was committed, or no contribution counted for another worker")
 	}
 }
 

@@ -19,12 +19,14 @@ type (
 		Checkpoint, Residual bool
 	}
 	// Reduce: the worker all-reduces its pseudo-gradient of the round with the
-	// workers of the ring, in the ring's order. With Zero it contributes zeros.
+	// workers of the ring, in the ring's order. With Zero it contributes zeros. Its
+	// contribution counts Repeats more times than once.
 	Reduce struct {
-		Round int
-		Epoch policy.Epoch
-		Ring  []policy.ID
-		Zero  bool
+		Round   int
+		Epoch   policy.Epoch
+		Ring    []policy.ID
+		Zero    bool
+		Repeats int
 	}
 	// Abort: the worker drops a reduction, or its outcome, and keeps its
 	// contribution. With Confirm it reports the drop.
@@ -130,12 +132,14 @@ type (
 		Last        bool
 		Late        int
 	}
-	// BeginReduce begins an all-reduce of the contribution, or of zeros.
+	// BeginReduce begins an all-reduce of the contribution, which counts Repeats more
+	// times than once, or of zeros.
 	BeginReduce struct {
-		Round int
-		Epoch policy.Epoch
-		Ring  []policy.ID
-		Zero  bool
+		Round   int
+		Epoch   policy.Epoch
+		Ring    []policy.ID
+		Zero    bool
+		Repeats int
 	}
 	// BeginFetch begins to get the outer state after OuterSteps outer steps or a
 	// newer one. Current reports that the worker holds a state of the run, though

@@ -341,7 +341,7 @@ func (m *Machine) reduce(e Reduce) {
 		m.reduceFails()
 		return
 	}
-	m.emit(&BeginReduce{Round: e.Round, Epoch: e.Epoch, Ring: e.Ring, Zero: e.Zero})
+	m.emit(&BeginReduce{Round: e.Round, Epoch: e.Epoch, Ring: e.Ring, Zero: e.Zero, Repeats: e.Repeats})
 }
 
 // reduceFails ends a reduction as the scenario demands.

@@ -503,7 +503,11 @@ func (t *Training) reduced(e *record.Event, ring []policy.ID) (vectors [][]float
 	if t.mean.Algorithm == allreduce.Hierarchical {
 		t.mean.Groups = t.scenario.Groups(ring)
 	}
-	mean = t.mean.Mean(vectors, lost)
+	inputs := make([][]float32, len(ring))
+	for k, id := range ring {
+		inputs[k] = train.Repeated(vectors[k], policy.Repeats(t.run.Reduction.Repeated, id))
+	}
+	mean = t.mean.Mean(inputs, lost)
 	for k := range lost {
 		if slices.Contains(e.Participants, ring[k]) {
 			p := t.replicas[ring[k]]

@@ -908,6 +908,11 @@ class TorchftParameters(_Fields):
     restarts: restarts of a group that died of `quorum_timeout` or `max_retries` (default 0)
     shrink_until: outer steps for which contributors ask with `shrink_only`: they let in no
         others than those of the last quorum (default 0)
+    sync: A group that heals takes part with its donor's contribution, as in torchft with
+        `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros (default
+        false)
+    init_sync: at step 0 all groups take the state of the first one, torchft's default (default
+        false)
     """
 
     min_replicas: Optional[int] = None
@@ -919,6 +924,8 @@ class TorchftParameters(_Fields):
     max_retries: Optional[int] = None
     restarts: Optional[int] = None
     shrink_until: Optional[int] = None
+    sync: Optional[bool] = None
+    init_sync: Optional[bool] = None
 
 
 @dataclass(repr=False)
