@@ -15,7 +15,7 @@ import (
 	"testbed/policy"
 	_ "testbed/policy/adaptive" // registers it
 	"testbed/policy/program"
-	_ "testbed/policy/torchft" // registers it, too
+	"testbed/policy/torchft"
 	"testbed/scenarios/faults"
 )
 
@@ -295,6 +295,9 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		if err := external.Validate(); err != nil {
 			return policy.Config{}, &Error{File: s.Name, Field: "policy", Problem: err.Error()}
 		}
+	}
+	if t, is := p.(*torchft.Policy); is && t.InitSync && s.Train.Ranks() > 1 && s.Exchange().Overlap > 0 {
+		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, and init_sync does not support overlapping rounds with groups of several ranks: after a failure their training cannot be computed; remove one of the three", s.Exchange().Overlap)}
 	}
 	cfg := s.configuration()
 	cfg.Policy = p

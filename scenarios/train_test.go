@@ -197,3 +197,22 @@ heartbeat_period: 1, heartbeat_miss_threshold: 1, base_latency: 0, bandwidth_bpu
 		t.Errorf("%v", err)
 	}
 }
+
+// TestInitSyncOfOverlappingRanks: scenarios whose training could not be computed are
+// refused, and those with two of the three things are not.
+func TestInitSyncOfOverlappingRanks(t *testing.T) {
+	s, err := scenarios.Load("torchft_groups")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Resolve("torchft:init_sync=true"); err != nil {
+		t.Error(err)
+	}
+	s.Train.Outer.Overlap = 1
+	if _, err := s.Resolve("torchft:sync=true"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Resolve("torchft:init_sync=true"); err == nil || !strings.Contains(err.Error(), "train.outer.overlap: is 1, and init_sync does not support") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -163,15 +163,11 @@ func (m *Machine) heal(r *attempt, a *torchft.Issue) {
 	}
 }
 
-// contributions reports whether there is a contribution to each ring: that of the
-// ranks with the same number.
+// contributions reports whether anybody contributes. A ring of one rank of all
+// groups may be without contributions: with InitSync the group whose values all
+// have differs by rank, and may be gone.
 func (r *attempt) contributions() bool {
-	for number := range r.participants[0].ranks {
-		if !slices.ContainsFunc(r.participants, func(w *member) bool { return w.ranks[number].contributes }) {
-			return false
-		}
-	}
-	return true
+	return slices.ContainsFunc(r.participants, (*member).contributes)
 }
 
 // beginAnew makes the members of a quorum that has nothing to reduce do the
