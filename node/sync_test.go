@@ -83,7 +83,9 @@ func TestSync(t *testing.T) {
 						}
 					}
 				}
-				if sync := strings.Contains(c.spec, ":sync"); healed == 0 || sync != (repeated > 0) || sync != (again > 0) {
+				// Whether the failed reduction is tried again with the same donors depends on
+				// which message comes first.
+				if sync := strings.Contains(c.spec, ":sync"); healed == 0 || sync != (repeated > 0) || again > 0 && !sync {
 					t.Errorf("%d healed, %d counted as their donors, %d of them tried again", healed, repeated, again)
 				}
 				t.Logf("%d healed, %d counted as their donors, %d tried again", healed, repeated, again)
