@@ -81,7 +81,7 @@ func TestMeasuredProvision(t *testing.T) {
 	}
 	script := filepath.Join(project, "vagrant", "provision.sh")
 	inside(script, "setup")
-	if out := inside(script, "build"); !strings.Contains(out, "auto takes") {
+	if out := inside(script, "build"); !strings.Contains(out, "--links auto chooses") {
 		t.Errorf("doctor says\n%s", out)
 	}
 	// A run on a disturbed machine says so with exit code 3, and is no worse here.
