@@ -28,7 +28,7 @@ import (
 	"testbed/scenarios/faults"
 )
 
-//go:embed */*.py */*.yaml
+//go:embed */*.py */*.yaml */*.txt
 var library embed.FS
 
 const (
@@ -57,6 +57,8 @@ type Stack struct {
 	Install *Install `yaml:"install"`
 	// Cannot has reasons by inject: what the stack cannot do.
 	Cannot map[faults.Op]string `yaml:"cannot"`
+	// Inexact says why workers' states differ in the last bits; empty: they are equal.
+	Inexact string `yaml:"inexact"`
 	// NoJoin says why no worker can join later; empty: it can.
 	NoJoin  string            `yaml:"no_join"`
 	Options map[string]Option `yaml:"options"`
@@ -76,17 +78,14 @@ type Option struct {
 
 // Install is a virtual environment to make.
 type Install struct {
-	// Python are interpreters to make it with, in order.
+	// Python are interpreters to make it with: the first that can import Needs. The
+	// environment sees their packages. Remedy says how to get one.
 	Python []string `yaml:"python"`
-	// Requirements is a file of pinned packages in the stack's folder.
+	Needs  string   `yaml:"needs"`
+	Remedy string   `yaml:"remedy"`
+	// Requirements is a file of pinned packages, with hashes, in the stack's folder.
 	Requirements string `yaml:"requirements"`
-	// NoDeps installs just the pinned packages, and not what they depend on.
-	NoDeps bool `yaml:"no_deps"`
-	// Links are modules of another interpreter that the environment uses, and From
-	// are the interpreters to look for them in.
-	Links []string `yaml:"links"`
-	From  []string `yaml:"from"`
-	Size  string   `yaml:"size"`
+	Size         string `yaml:"size"` // and time, for people
 }
 
 // Names are the stacks of the library, in order.
@@ -156,8 +155,8 @@ func (s *Stack) check() error {
 		programs = append(programs, s.Central[0])
 	}
 	if s.Install != nil {
-		if len(s.Install.Python) == 0 {
-			return errors.New("install.python is missing: name interpreters to make the environment with")
+		if len(s.Install.Python) == 0 || s.Install.Needs == "" || s.Install.Remedy == "" {
+			return errors.New("install needs python, needs and remedy: interpreters to make the environment with, what they must import, and how to get one that can")
 		}
 		programs = append(programs, s.Install.Requirements)
 	}

@@ -24,7 +24,8 @@ func TestLibrary(t *testing.T) {
 		cannot  []faults.Op
 		options []string
 	}{
-		"gloo": {true, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"quiet_s", "timeout_s"}},
+		"gloo":     {true, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"quiet_s", "timeout_s"}},
+		"hivemind": {false, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"allreduce_s", "matchmaking_s", "wait_for_all"}},
 	} {
 		s, err := stacks.Find(name)
 		if err != nil {
@@ -50,7 +51,7 @@ func TestLibrary(t *testing.T) {
 			}
 		}
 	}
-	if len(stacks.Names()) != 1 {
+	if len(stacks.Names()) != 2 {
 		t.Errorf("the library has %s; add each to this test", stacks.Names())
 	}
 }

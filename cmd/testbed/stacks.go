@@ -22,6 +22,7 @@ type stackState struct {
 	Version string `json:"version,omitempty"`
 	Missing string `json:"missing,omitempty"` // Why it cannot run here.
 	Remedy  string `json:"remedy,omitempty"`  // How to change that.
+	Inexact string `json:"inexact,omitempty"` // Why workers' states differ in the last bits.
 	// What it cannot do, with reasons, by inject.
 	Cannot  map[string]string        `json:"cannot"`
 	Options map[string]stacks.Option `json:"options"` // Its options.
@@ -76,6 +77,35 @@ A name with a slash is the folder of a stack of your own.`,
 		}
 		return nil
 	}
+	cmd.AddCommand(installCommand())
+	return cmd
+}
+
+func installCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "install STACK", Short: "Install the software of a stack",
+		Long: `Makes a virtual environment of Python in ~/.cache/testbed/stacks, and installs
+the stack's packages from PyPI, with pinned versions and hashes. An environment of
+that stack that exists is replaced. Exits with 4 and names what is missing, if the
+stack cannot be installed here.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errs.Usagef("name one stack; testbed stacks lists them")
+			}
+			return nil
+		},
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := stacks.Find(args[0])
+		if err != nil {
+			return err
+		}
+		if err := s.Set(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "the stack %s is installed in %s\n", s.Name, s.Venv())
+		return nil
+	}
 	return cmd
 }
 
@@ -85,7 +115,7 @@ func stateOf(ctx context.Context, name string) (stackState, error) {
 	if err != nil {
 		return stackState{}, err
 	}
-	state := stackState{Name: name, Description: s.Description, Ours: s.Ours, Cannot: map[string]string{}, Options: s.Options}
+	state := stackState{Name: name, Description: s.Description, Ours: s.Ours, Inexact: s.Inexact, Cannot: map[string]string{}, Options: s.Options}
 	for op, why := range s.Cannot {
 		state.Cannot[string(op)] = why
 	}

@@ -245,7 +245,7 @@ func (p *player) hear(e record.ProgramEvent) {
 // conclude writes the record and the summary. A run that was cut short keeps a partial
 // one.
 func (p *player) conclude(result launch.Result, failed error) (record.Summary, error) {
-	a := account.Of(p.s, p.events)
+	a := account.Of(p.s, p.o.Stack.Inexact != "", p.events)
 	complete := failed == nil && a.Rounds >= p.s.TargetOuterSteps
 	summarizer := record.NewSummarizer(p.s.Setup())
 	run := record.Event{Type: record.RunStart, Run: &record.Run{

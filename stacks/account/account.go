@@ -63,11 +63,12 @@ type key struct {
 // clerk collects an account.
 type clerk struct {
 	Result
-	s      *resolved.Scenario
-	first  policy.Time
-	clock  policy.Time // of the machine, when the scenario's clock started
-	ticks  bool
-	events []record.Event
+	s       *resolved.Scenario
+	inexact bool
+	first   policy.Time
+	clock   policy.Time // of the machine, when the scenario's clock started
+	ticks   bool
+	events  []record.Event
 
 	members      map[policy.ID]int // the incarnation that is a member
 	incarnations map[string]int
@@ -81,10 +82,11 @@ type clerk struct {
 	changes      []record.Event // of who is there
 }
 
-// Of makes the account of a run from the events of its programs.
-func Of(s *resolved.Scenario, events []record.ProgramEvent) Result {
+// Of makes the account of a run from the events of its programs. States of a stack
+// that is inexact differ in the last bits, so they are not compared.
+func Of(s *resolved.Scenario, inexact bool, events []record.ProgramEvent) Result {
 	c := &clerk{
-		s: s, first: s.FirstJoin(), members: map[policy.ID]int{}, incarnations: map[string]int{}, killed: map[string]policy.Time{},
+		s: s, inexact: inexact, first: s.FirstJoin(), members: map[policy.ID]int{}, incarnations: map[string]int{}, killed: map[string]policy.Time{},
 		commits: map[int]map[policy.ID]commit{}, arrivals: map[key]arrival{}, began: map[int]policy.Time{}, epoch: -1,
 	}
 	for _, e := range events {
@@ -383,16 +385,18 @@ func (c *clerk) complete(round int, after policy.Time) policy.Time {
 		c.add(record.Event{T: m.at, Type: record.Reduced, Node: id.Node(), Round: round, Epoch: epoch, Duration: m.duration, BytesSent: m.sent})
 	}
 	same := len(hashes) == 1
-	hash := ""
-	for h := range hashes {
-		hash = h
-	}
-	if !same {
-		hash = ""
+	state := record.Event{T: end, Type: record.State, Round: round, Identical: &same}
+	switch {
+	case c.inexact:
+		state.Identical = nil
+	case same:
+		for state.Hash = range hashes {
+		}
+	default:
 		c.dispute("round %d: its workers ended with %d different states", round, len(hashes))
 	}
 	c.add(record.Event{T: end, Type: record.ReduceDone, Round: round, Epoch: epoch, Participants: participants, Duration: slowest, BytesSent: sent})
-	c.add(record.Event{T: end, Type: record.State, Round: round, Hash: hash, Identical: &same})
+	c.add(state)
 	c.add(record.Event{T: end, Type: record.OuterStep, Round: round, Epoch: epoch, Participants: participants})
 	c.Rounds = round
 	return end

@@ -108,12 +108,15 @@ func TestRounds(t *testing.T) {
 		s.mark(1100, node, "commit", `"round": 2, "hash": "x", "lanes": [`+lanes(half(2), nobody, half(2))+`]`)
 	}
 	of := scenario(2)
-	r := account.Of(of, *s)
+	r := account.Of(of, false, *s)
 	if r.Version != "1.2" || r.Rounds != 2 || r.Attempts != 1 || len(r.Failures) != 0 || len(r.Disputes) != 0 {
 		t.Errorf("version %q, %d rounds, %d failed attempts, failures %q, disputes %q", r.Version, r.Rounds, r.Attempts, r.Failures, r.Disputes)
 	}
 	if !slices.IsSortedFunc(r.Events, func(a, b record.Event) int { return int(a.T - b.T) }) {
 		t.Error("the events are not in order")
+	}
+	if inexact := summarise(of, account.Of(of, true, *s)); inexact.BitIdentical != nil || inexact.Rounds[0].ModelHash != "" {
+		t.Errorf("inexact states are compared: %+v", inexact.Rounds[0])
 	}
 	sum := summarise(of, r)
 	if len(sum.Rounds) != 2 || sum.WallClock != 10_000 || sum.BitIdentical == nil || !*sum.BitIdentical {
@@ -176,7 +179,7 @@ func TestDisputes(t *testing.T) {
 		s := begin()
 		c.tell(s)
 		of := scenario(2)
-		r := account.Of(of, *s)
+		r := account.Of(of, false, *s)
 		summarise(of, r)
 		first := ""
 		if len(r.Disputes) > 0 {
@@ -210,7 +213,7 @@ func TestFailures(t *testing.T) {
 		for _, e := range c.events {
 			s.add(1500, e)
 		}
-		if r := account.Of(scenario(1), *s); strings.Join(r.Failures, "; ") != c.want {
+		if r := account.Of(scenario(1), false, *s); strings.Join(r.Failures, "; ") != c.want {
 			t.Errorf("%s: %q, want %q", name, r.Failures, c.want)
 		}
 	}

@@ -50,19 +50,20 @@ class Run:
     # Files with which processes wait for each other before the run begins. They take
     # nothing of the network.
 
-    def _meeting(self, name):
+    def meeting(self, name):
+        """The file of an announcement."""
         return os.path.join(self.spec["meeting"], name)
 
     def announce(self, text="ready", name=None):
-        path = self._meeting(name or self.node)
+        path = self.meeting(name or self.node)
         with open(path + ".new", "w") as file:
             file.write(text)
         os.replace(path + ".new", path)
 
     def await_announced(self, name):
-        while not os.path.exists(self._meeting(name)):
+        while not os.path.exists(self.meeting(name)):
             time.sleep(0.05)
-        with open(self._meeting(name)) as file:
+        with open(self.meeting(name)) as file:
             return file.read()
 
     def ready(self, version):
@@ -201,10 +202,11 @@ class Vector:
         return round(float(self.data[: self.block : LANES].sum()))
 
     def lanes(self):
-        """The averaged lanes, as a list for each different slice."""
+        """The averaged lanes, as a list for each different slice. Slices that differ in
+        the last bits are the same."""
         blocks = []
         for start in self.starts[:-1]:
-            block = [float(x) for x in self.data[start : start + self.block]]
+            block = [float(f"{x:.5g}") for x in self.data[start : start + self.block]]
             if block not in blocks:
                 blocks.append(block)
         return blocks
