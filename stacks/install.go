@@ -35,10 +35,14 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 	if err := errors.Join(os.RemoveAll(venv), os.MkdirAll(filepath.Dir(venv), 0o755)); err != nil {
 		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
 	}
-	for _, command := range [][]string{
+	commands := [][]string{
 		{python, "-m", "venv", "--system-site-packages", venv},
 		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", filepath.Join(dir, "adapter", s.Install.Requirements)},
-	} {
+	}
+	if s.Install.After != "" {
+		commands = append(commands, []string{"/bin/sh", filepath.Join(dir, "adapter", s.Install.After), venv})
+	}
+	for _, command := range commands {
 		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 		cmd.Stdout, cmd.Stderr = out, out
 		if err := cmd.Run(); err != nil {
@@ -48,7 +52,7 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 			}
 			return &errs.UnsupportedError{
 				Missing: fmt.Sprintf("the stack %s was not installed: %s: %v", s.Name, filepath.Base(command[0])+" "+command[1]+" "+command[2], err),
-				Fix:     "see the output above; the packages come from PyPI, and the environment needs " + s.Install.Remedy,
+				Fix:     "see the output above; the packages come from PyPI; what it needs: " + s.Install.Remedy,
 			}
 		}
 	}

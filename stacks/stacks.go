@@ -28,7 +28,7 @@ import (
 	"testbed/scenarios/faults"
 )
 
-//go:embed */*.py */*.yaml */*.txt
+//go:embed */*.py */*.yaml */*.txt */*.sh
 var library embed.FS
 
 const (
@@ -42,8 +42,8 @@ type Stack struct {
 	Description string `yaml:"description"`
 	// Ours marks a stack whose loop is our own around somebody else's library.
 	Ours bool `yaml:"ours"`
-	// Python are interpreters to try, in order; {venv} is the stack's virtual
-	// environment.
+	// Python are interpreters to try, in order. {venv} is the stack's virtual
+	// environment, and {home} the user's directory.
 	Python []string `yaml:"python"`
 	// Central is the program in the coordinator's node, with its arguments; empty:
 	// there is none. Worker is the program in each worker's node.
@@ -85,7 +85,10 @@ type Install struct {
 	Remedy string   `yaml:"remedy"`
 	// Requirements is a file of pinned packages, with hashes, in the stack's folder.
 	Requirements string `yaml:"requirements"`
-	Size         string `yaml:"size"` // and time, for people
+	// After is a shell script in the folder that gets the environment's directory;
+	// empty: there is none.
+	After string `yaml:"after"`
+	Size  string `yaml:"size"` // and time, for people
 }
 
 // Names are the stacks of the library, in order.
@@ -159,6 +162,9 @@ func (s *Stack) check() error {
 			return errors.New("install needs python, needs and remedy: interpreters to make the environment with, what they must import, and how to get one that can")
 		}
 		programs = append(programs, s.Install.Requirements)
+		if s.Install.After != "" {
+			programs = append(programs, s.Install.After)
+		}
 	}
 	for _, program := range programs {
 		if _, err := fs.Stat(s.folder, program); err != nil {
@@ -340,4 +346,7 @@ func (s *Stack) Venv() string {
 	return filepath.Join(cache, "testbed", "stacks", s.Name)
 }
 
-func (s *Stack) expand(text string) string { return strings.ReplaceAll(text, "{venv}", s.Venv()) }
+func (s *Stack) expand(text string) string {
+	home, _ := os.UserHomeDir() // without one, a file that does not exist
+	return strings.NewReplacer("{venv}", s.Venv(), "{home}", home).Replace(text)
+}

@@ -26,6 +26,7 @@ func TestLibrary(t *testing.T) {
 	}{
 		"gloo":     {true, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"quiet_s", "timeout_s"}},
 		"hivemind": {false, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"allreduce_s", "matchmaking_s", "wait_for_all"}},
+		"pccl":     {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"attempts"}},
 	} {
 		s, err := stacks.Find(name)
 		if err != nil {
@@ -51,7 +52,7 @@ func TestLibrary(t *testing.T) {
 			}
 		}
 	}
-	if len(stacks.Names()) != 2 {
+	if len(stacks.Names()) != 3 {
 		t.Errorf("the library has %s; add each to this test", stacks.Names())
 	}
 }
