@@ -269,8 +269,11 @@ func TestMeasuredStackHivemind(t *testing.T) {
 	})
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		sum := playStack(t, "hivemind", "crash_mid_round", false)
-		if !everywhere(sum, 2, 0, 1, 3) {
-			t.Errorf("crash_mid_round: %+v", sum.Rounds)
+		// A group need not find all who live, but it cannot have the dead worker.
+		for _, r := range sum.Rounds[1:] {
+			if slices.Contains(r.Participants, 2) || len(r.Participants) < 2 {
+				t.Errorf("crash_mid_round: %+v", r)
+			}
 		}
 		return func(m testenv.Machine) error {
 			var longest time.Duration

@@ -22,7 +22,6 @@ import (
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
-	"testbed/scenarios/faults"
 	"testbed/scenarios/resolved"
 	"testbed/shaping/fidelity"
 	"testbed/stacks"
@@ -126,7 +125,6 @@ type player struct {
 	s      *resolved.Scenario
 	ready  stacks.Ready
 	dir    record.Dir
-	log    *os.File
 	events []record.ProgramEvent
 	first  map[int]bool // rounds that some worker has completed
 	clock  policy.Time
@@ -211,7 +209,7 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 			Length: s.ClockDuration(s.Horizon - s.FirstJoin()),
 		},
 		Env:    append(stacks.Env(), envSettings+"="+p.path("settings.json")),
-		Cannot: map[faults.Op]string(stack.Cannot), Factors: factors, Output: log, Dir: p.path(""),
+		Cannot: stack.Cannot, Factors: factors, Output: log, Dir: p.path(""),
 		Event: p.hear, Progress: func(stage string) { p.o.Progress(emulation.Progress{Stage: stage}) },
 	}
 	result, err := launch.Run(ctx, o)
