@@ -39,6 +39,7 @@ var rooms = []room{
 	{"experiment", "plays many runs; how one is played on a real network is given to it"},
 	{"report", "shows what runs have left behind, and plays none"},
 	{"emulation", "the real network of a machine, and everything that runs on it"},
+	{"stacks", "what a stack is and what its marks mean, whoever starts its programs"},
 	{"estimate", "formulas, and scaled-down runs that check them"},
 	{"scenarios", "a scenario does not know who plays it"},
 	{"sim", "the simulator plays values, and knows no scenario"},

@@ -11,12 +11,14 @@ import (
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
+	"testbed/stacks"
 )
 
 // Comparison determines what to compare.
 type Comparison struct {
 	Run Run // with the first seed; its Policy is not used, its Dir is for all
-	// Policies are at least one. The first is the reference for the others.
+	// Policies are at least one. The first is the reference for the others. Labels of
+	// stacks may be among them if nothing is simulated.
 	Policies []string
 	Repeat   int // number of seeds, at least 1
 	// Target is the validation loss for times to a loss; 0: the reference's final
@@ -35,14 +37,20 @@ type Comparison struct {
 	Links Simulator
 }
 
-// CheckPolicies reports whether a list of policies can be played on a scenario.
-// The error is a *scenarios.Error.
+// CheckPolicies reports whether a list of policies, and of stacks by their labels,
+// can be played on a scenario. The error is a *scenarios.Error or *errs.UsageError.
 func CheckPolicies(s *scenarios.Scenario, policies []string) error {
 	if len(policies) == 0 {
 		return &scenarios.Error{Field: "policy", Problem: "the list is empty; name at least one policy"}
 	}
 	for i, name := range policies {
-		if _, err := s.Machine(name); err != nil {
+		var err error
+		if stack, is := stacks.Labelled(name); is {
+			_, err = stacks.Choose(stack)
+		} else {
+			_, err = s.Machine(name)
+		}
+		if err != nil {
 			return err
 		}
 		if slices.Contains(policies[:i], name) {

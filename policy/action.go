@@ -226,6 +226,7 @@ const (
 	RuleStateLost    Rule = "state_lost"    // nobody holds the outer state any more
 	RuleRestart      Rule = "restart"       // the run goes on from a checkpoint
 	RuleTimer        Rule = "timer"         // the next event is due
+	RuleMembership   Rule = "membership"    // a stack of somebody else has left it out; no policy does
 	RulePolicyFailed Rule = "policy_failed" // the policy, outside of this process, did not answer
 
 	RuleTimeout       Rule = "timeout"        // an outer step took too long

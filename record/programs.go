@@ -22,6 +22,9 @@ const (
 	ProgramSlowed Type = "slowed"
 	// A program has sent a mark.
 	ProgramMark Type = "mark"
+	// A program has written something that is not a mark to its descriptor for
+	// marks: `cause`. Only its first error is recorded.
+	ProgramInvalidMark Type = "invalid_mark"
 	// The user's `signal` was passed on.
 	ProgramSignal Type = "signal"
 	// The traffic and the processor time of `node` so far, twice a second.

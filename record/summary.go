@@ -109,7 +109,25 @@ type Summary struct {
 	NeverHappened []string `json:"never_happened,omitempty"`
 	// [Several hosts](hosts.md), the leader first.
 	Hosts []Host `json:"hosts,omitempty"`
+	// Runs of a [stack](stacks.md): the stack.
+	Stack *Stack `json:"stack,omitempty"`
 	Dir   string `json:"dir"` // The run directory.
+}
+
+// Stack is the training system of somebody else that was played as a whole.
+type Stack struct {
+	Name    string             `json:"name"`    // The stack.
+	Version string             `json:"version"` // The version of its software.
+	Options map[string]float64 `json:"options"` // All its options.
+	// What the scenario asks for and the stack cannot do. It was left out.
+	LeftOut []string `json:"left_out,omitempty"`
+	// Failed reductions, as workers reported them.
+	FailedReductions int `json:"failed_reductions"`
+	// Programs of the stack that ended by themselves with an error.
+	Failures []string `json:"failures,omitempty"`
+	// Contradictions between workers' reports, and between a report and the
+	// [lanes](stacks.md#who-took-part) of an average.
+	Disputes []string `json:"disputes,omitempty"`
 }
 
 // Calibration names a file of testbed calibrate.

@@ -2,8 +2,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -62,7 +65,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	if line := regional(sum.Rounds); line != "" {
 		fmt.Fprintln(out, line)
 	}
-	for _, line := range workLines(sum.Work) {
+	for _, line := range slices.Concat(workLines(sum.Work), stackLines(sum.Stack)) {
 		fmt.Fprintln(out, line)
 	}
 	if gradients := learning.OfGradients(sum); gradients != "" {
@@ -125,6 +128,31 @@ func workLines(w *record.Work) (lines []string) {
 			parts[i] = fmt.Sprintf("%s %.0f %%", c.Name, 100*c.Share)
 		}
 		lines = append(lines, "share of rounds with a worker's contribution, by class of worker: "+strings.Join(parts, ", "))
+	}
+	return lines
+}
+
+// stackLines describes what a stack did, beyond its rounds; s may be nil.
+func stackLines(s *record.Stack) (lines []string) {
+	if s == nil {
+		return nil
+	}
+	options := []string{}
+	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+		options = append(options, fmt.Sprintf("%s=%g", name, s.Options[name]))
+	}
+	lines = append(lines, fmt.Sprintf("stack %s (%s), options: %s", s.Name, s.Version, cmp.Or(strings.Join(options, " "), "none")))
+	if s.FailedReductions > 0 {
+		lines = append(lines, fmt.Sprintf("reductions that workers reported as failed: %d", s.FailedReductions))
+	}
+	for _, text := range s.LeftOut {
+		lines = append(lines, "left out, because the stack cannot do it: "+text)
+	}
+	for _, text := range s.Failures {
+		lines = append(lines, "a program of the stack failed: "+text)
+	}
+	for _, text := range s.Disputes {
+		lines = append(lines, "contradiction: "+text)
 	}
 	return lines
 }

@@ -3,8 +3,11 @@
 package test
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -291,7 +294,9 @@ func TestProgramDiesWithTheCommand(t *testing.T) {
 	waitFor(t, func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// TestMeasuredAnswersOfAProgram: a simulated comparison stays interactive.
+// TestMeasuredAnswersOfAProgram: a simulated comparison stays interactive. A question
+// costs at most ten of the cheapest exchanges with a program in Python on this machine:
+// a short line to and fro through pipes.
 func TestMeasuredAnswersOfAProgram(t *testing.T) {
 	testenv.Measured(t)
 	spec := pythonPolicy(t, "straggler")
@@ -302,6 +307,7 @@ func TestMeasuredAnswersOfAProgram(t *testing.T) {
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		const runs = 20
 		var events, decisions int
+		exchange := linesOfPython(t, 5000)
 		began := time.Now()
 		for range runs {
 			if _, err := experiment.OnChurn(s, spec, func(e record.Event) {
@@ -313,13 +319,49 @@ func TestMeasuredAnswersOfAProgram(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		rate := float64(decisions) / time.Since(began).Seconds()
-		t.Logf("%.0f answers a second at least, %d events", rate, events)
+		answer := time.Since(began) / time.Duration(decisions)
+		exchange = (exchange + linesOfPython(t, 5000)) / 2
+		t.Logf("an answer takes %v at most (%d events), an exchange of lines %v", answer, events, exchange)
 		return func(m testenv.Machine) error {
-			if rate < 5000*(1-m.Taken) {
-				return fmt.Errorf("%.0f answers a second", rate)
+			if cost := float64(answer) / float64(exchange); cost > 10/(1-m.Taken) {
+				return fmt.Errorf("an answer costs %.1f exchanges of lines", cost)
 			}
 			return nil
 		}
 	})
+}
+
+// linesOfPython measures what an exchange of short lines with a program in Python takes.
+func linesOfPython(t *testing.T, exchanges int) time.Duration {
+	t.Helper()
+	cmd := exec.Command("python3", "-u", "-c", "import sys\nfor line in sys.stdin: sys.stdout.write(line)")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var began time.Time
+	answers := bufio.NewReader(out)
+	for k := range exchanges + 1 {
+		if k == 1 { // the first one waits for Python to start
+			began = time.Now()
+		}
+		if _, err := io.WriteString(in, "{}\n"); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := answers.ReadString('\n'); err != nil || line != "{}\n" {
+			t.Fatalf("answered %q, %v", line, err)
+		}
+	}
+	took := time.Since(began) / time.Duration(exchanges)
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	return took
 }

@@ -14,11 +14,13 @@ import (
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
+	"testbed/stacks"
 )
 
 type compareFlags struct {
 	realFlags
 	policies   []string
+	stacks     []string
 	world      string
 	set        []string
 	repeat     int
@@ -70,6 +72,11 @@ With --links user,htb each real run is played on both backends in turn, and a
 table shows whether the backends agree: in wall-clock, in which workers were
 left out, and in bytes. The simulator is compared with the first backend.
 
+--stack adds training systems of other people (testbed stacks). They are measured
+beside the policies, and nothing is simulated:
+
+  testbed compare persistent_straggler --policy baseline,straggler --stack gloo
+
 Exits with 3 if a real run is not valid (see testbed run --help), or if the link
 backends do not agree.`,
 	}
@@ -77,6 +84,7 @@ backends do not agree.`,
 	calibrationFlag(cmd, &flags.calibrated)
 	flags.declareQlog(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
+	cmd.Flags().StringSliceVar(&flags.stacks, "stack", nil, "stacks to compare, too, as in testbed run --stack; implies --world real")
 	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
 	setFlag(cmd, &flags.set)
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "number of seeds to play each policy with")
@@ -121,8 +129,22 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 		return o, wrongLoss(f.loss)
 	case f.world == record.Real && f.calibrated != "":
 		return o, errs.Usagef("--calibration applies to the simulator only; remove it, or choose --world both")
+	case len(f.stacks) > 0 && cmd.Flags().Changed("world") && f.world != record.Real:
+		return o, errs.Usagef("--world %s: no simulator has stacks; choose --world real, or leave --stack out", f.world)
 	}
-	o = experiment.Comparison{Target: f.loss, Policies: f.policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
+	policies := slices.Clone(f.policies)
+	for _, name := range f.stacks {
+		f.world = record.Real
+		stack, err := stacks.Choose(name)
+		if err != nil {
+			return o, err
+		}
+		if _, err := stack.Check(cmd.Context()); err != nil {
+			return o, err
+		}
+		policies = append(policies, stacks.Label(name))
+	}
+	o = experiment.Comparison{Target: f.loss, Policies: policies, Repeat: f.repeat, Backends: strings.Split(f.links, ","), Ready: ready}
 	if err := experiment.CheckLinks(o.Backends...); err != nil {
 		return o, err
 	}

@@ -123,7 +123,7 @@ but its result is not valid; 4 not supported on this machine.`,
 		{"play", "Play scenarios:", []*cobra.Command{compareCommand(), runCommand(), simulateCommand(), sweepCommand(), tuneCommand(), estimateCommand()}},
 		{"look", "Look at scenarios and results:", []*cobra.Command{listCommand(), planCommand(), reportCommand(), sampleCommand(), convertCommand(), schemaCommand()}},
 		{"measure", "Measure the machine:", []*cobra.Command{doctorCommand(), verifyCommand(), benchCommand(), calibrateCommand()}},
-		{"network", "Run your own programs on the network:", []*cobra.Command{launchCommand(), netCommand(), inCommand(), markCommand()}},
+		{"network", "Run your own programs on the network:", []*cobra.Command{launchCommand(), netCommand(), inCommand(), markCommand(), stacksCommand()}},
 		{"servers", "Servers and several hosts:", []*cobra.Command{lighthouseCommand(), managerCommand(), hostCommand(), manifestsCommand()}},
 	} {
 		cmd.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

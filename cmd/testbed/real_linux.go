@@ -12,10 +12,13 @@ import (
 	"testbed/emulation/bench"
 	"testbed/emulation/cluster"
 	"testbed/emulation/network"
+	"testbed/emulation/stackrun"
 	"testbed/experiment"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/scenarios/resolved"
+	"testbed/stacks"
 )
 
 // startedAgain runs this process's program if a real run has started the
@@ -75,6 +78,9 @@ func measureLoad(ctx context.Context, s *scenarios.Scenario) (*scenarios.Machine
 
 // playReal plays a run on a real network.
 func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags, step func(stage string, e *record.Event)) (record.Summary, error) {
+	if text, is := stacks.Labelled(r.Policy); is {
+		return playStack(ctx, r, text, links, f, step)
+	}
 	over, err := cluster.ParseRequest(f.hosts)
 	if err != nil {
 		return record.Summary{}, err
@@ -88,6 +94,21 @@ func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags,
 		Command: os.Args, Progress: func(p emulation.Progress) { step(p.Stage, p.Event) },
 	})
 	return sum, orLost(err, r.Policy, r.Scenario)
+}
+
+// playStack plays a run with a stack.
+func playStack(ctx context.Context, r experiment.Run, text, links string, f *realFlags, step func(stage string, e *record.Event)) (record.Summary, error) {
+	if f.hosts != "" || f.place != "" || f.qlog {
+		return record.Summary{}, errs.Usagef("--hosts, --place and --qlog cannot be combined with --stack: a stack plays on one host, and without QUIC")
+	}
+	stack, err := stacks.Choose(text)
+	if err != nil {
+		return record.Summary{}, err
+	}
+	return stackrun.Play(ctx, stackrun.Options{
+		Scenario: r.Scenario, File: r.File, Text: r.Source, Stack: stack, Label: r.Policy, Links: links, Command: os.Args, Dir: r.Dir,
+		Progress: func(p emulation.Progress) { step(p.Stage, p.Event) },
+	})
 }
 
 // orLost turns the loss of a host into an invalid run.

@@ -14,6 +14,7 @@ import (
 	"testbed/record"
 	"testbed/report"
 	"testbed/scenarios"
+	"testbed/stacks"
 )
 
 // realFlags are the flags of commands that run on a real network.
@@ -106,10 +107,10 @@ func (f *realFlags) player(cmd *cobra.Command, show bool) experiment.Real {
 
 func runCommand() *cobra.Command {
 	var flags realFlags
-	var policyName, resume string
+	var policyName, resume, stack string
 	var set []string
 	cmd := &cobra.Command{
-		Use: "run SCENARIO --policy POLICY", Short: "Play a scenario on a real network under one policy",
+		Use: "run SCENARIO (--policy POLICY | --stack STACK)", Short: "Play a scenario on a real network under one policy",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if resume == "" {
 				return oneScenario(cmd, args)
@@ -126,20 +127,28 @@ testbed run --resume DIR continues a killed run from the last checkpoint in its
 run directory DIR. With --hosts the run continues on these hosts, even if their
 number differs from before.
 
+With --stack a training system of somebody else plays the scenario in place of a
+policy: see testbed stacks. A stack's options follow its name, as in
+--stack gloo:timeout_s=5. Exits with 4 if the stack is not installed.
+
 Exits with 3 if the run is incomplete, if workers ended with different bytes, or
 if the emulation did not match its plan (fidelity invalid).`,
 	}
 	policyFlag(cmd, &policyName)
 	needsPolicy := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if resume != "" {
-			return nil // it goes on under the same limit
+		if policyName != "" && stack != "" {
+			return errs.Usagef("--policy and --stack cannot be combined: a stack decides by itself who takes part")
+		}
+		if resume != "" || stack != "" {
+			return nil // it goes on under the same limit; a stack has policies of its own
 		}
 		return needsPolicy(cmd, args)
 	}
 	flags.declare(cmd)
 	flags.declareQlog(cmd)
 	setFlag(cmd, &set)
+	cmd.Flags().StringVar(&stack, "stack", "", "play this stack, or the one in this folder, in place of a policy; see testbed stacks")
 	cmd.Flags().StringVar(&resume, "resume", "", "continue the killed run in this directory; takes no scenario")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if resume != "" {
@@ -152,11 +161,17 @@ if the emulation did not match its plan (fidelity invalid).`,
 		if r, err = changedRun(r, set); err != nil {
 			return err
 		}
-		if _, err := r.Scenario.Machine(policyName); err != nil {
+		if stack != "" {
+			_, err = stacks.Choose(stack)
+			r.Policy = stacks.Label(stack)
+		} else {
+			_, err = r.Scenario.Machine(policyName)
+			r.Policy = policyName
+		}
+		if err != nil {
 			return err
 		}
-		r.Policy = policyName
-		if r.Dir, err = flags.dir(r.Scenario.Name, policyName); err != nil {
+		if r.Dir, err = flags.dir(r.Scenario.Name, r.Policy); err != nil {
 			return err
 		}
 		sum, err := flags.player(cmd, true)(cmd.Context(), r)

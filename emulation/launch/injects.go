@@ -11,14 +11,19 @@ import (
 
 // injectsOf returns the injects of a scenario that act on programs. Injects
 // that act on links are not among them. unfit describes the injects that cannot
-// act on a program.
-func injectsOf(s *resolved.Scenario, central bool) (injects []Inject, unfit []string) {
+// act on a program. cannot has reasons for injects that these programs cannot
+// suffer.
+func injectsOf(s *resolved.Scenario, central bool, cannot map[faults.Op]string) (injects []Inject, unfit []string) {
 	zero := s.ClockDuration(s.FirstJoin())
 	var left []string
 	for _, in := range s.Injects {
 		i := Inject{Op: in.Op, At: s.ClockDuration(in.At) - zero}
 		if in.ID != nil {
 			i.Node = in.ID.Node()
+		}
+		if why := cannot[in.Op]; why != "" {
+			unfit = append(unfit, fmt.Sprintf("%s is left out: %s", in, why))
+			continue
 		}
 		switch in.Op {
 		case faults.Partition, faults.ClearPartition:

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -248,10 +249,16 @@ func (d *driver) do(a Action) error {
 		if err := d.injected(a, nil); err != nil {
 			return err
 		}
+		if d.spec.Factors != "" {
+			return d.writeFactor(a.Node, a.Factor)
+		}
 		return d.order(a.Node, order{Slow: a.Factor})
 	case Restore:
 		if err := d.injected(a, nil); err != nil {
 			return err
+		}
+		if d.spec.Factors != "" {
+			return d.writeFactor(a.Node, 1)
 		}
 		return d.order(a.Node, order{Slow: 1})
 	case StartClock:
@@ -260,6 +267,20 @@ func (d *driver) do(a Action) error {
 		d.s.Tell("%s", a.Text)
 	case Finish:
 		d.over = true
+	}
+	return nil
+}
+
+// writeFactor tells the program of a node, in a file, how many times as long its
+// steps take.
+func (d *driver) writeFactor(node string, factor float64) error {
+	name := filepath.Join(d.spec.Factors, node)
+	temporary := name + ".new"
+	if err := os.WriteFile(temporary, fmt.Appendf(nil, "%g\n", factor), 0o644); err != nil {
+		return fmt.Errorf("writing the factor of a Slow: %w", err)
+	}
+	if err := os.Rename(temporary, name); err != nil {
+		return fmt.Errorf("writing the factor of a Slow: %w", err)
 	}
 	return nil
 }
@@ -304,6 +325,7 @@ func (d *driver) start(a Action) error {
 	s := d.spec.Starts[a.Node]
 	env := environment(d.env, nil, s.Rank)
 	env = append(env, fmt.Sprintf("%s=%d", envIncarnation, a.Incarnation))
+	env = lastCounts(append(env, d.spec.Env...))
 	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramStart, Node: a.Node, Incarnation: a.Incarnation}); err != nil {
 		return err
 	}
@@ -335,6 +357,7 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 		return d.tell(*r.Ended)
 	case r.Complaint != "":
 		d.s.Tell("%s: %s", node, r.Complaint)
+		return d.ground.Record(record.ProgramEvent{Type: record.ProgramInvalidMark, Node: node, Cause: r.Complaint})
 	case r.Carried:
 		return d.tell(Carried{node})
 	case r.Mark != nil:
@@ -344,6 +367,7 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 		if r.Mark.Type == programs.MarkStart {
 			return d.tell(Marked{node})
 		}
+		return d.tell(Heard{node})
 	case r.Killed != nil:
 		if a, is := d.injects[node]; is && a.Do == PowerOff {
 			delete(d.injects, node)

@@ -26,6 +26,8 @@ import (
 	"testbed/emulation/sandbox"
 	"testbed/internal/errs"
 	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios/faults"
 	"testbed/scenarios/resolved"
 )
 
@@ -46,6 +48,20 @@ type Options struct {
 	Grace      time.Duration
 	KeepGoing  bool
 	Clock      programs.Rule
+	Limits     Limits
+	// Env are further variables of all programs.
+	Env []string
+	// Cannot has reasons by inject: injects that these programs cannot suffer. They
+	// are left out, and a line says why.
+	Cannot map[faults.Op]string
+	// Factors is a directory in which programs find how slow they are meant to be: a
+	// Slow writes its factor to the file with the node's name. Empty: a Slow limits
+	// the node's processor time.
+	Factors string
+	// Output takes what the programs print; nil: standard output and error.
+	Output *os.File
+	// Event is called with each event of the record; it may be nil.
+	Event func(record.ProgramEvent)
 	// Dir is an existing directory for the record and the programs' output; empty: none is
 	// kept.
 	Dir string
@@ -73,6 +89,8 @@ type spec struct {
 	Zero    policy.Time // the scenario time at the start of its clock
 	Colours [2]bool     // standard output and error are terminals
 	Unfit   []string    // what happens to no program, in words
+	Env     []string
+	Factors string
 }
 
 // start describes how to start the program of a node.
@@ -118,7 +136,7 @@ func Run(ctx context.Context, o Options) (result Result, err error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer signal.Stop(signals)
-	box, err := network.Start(context.Background(), hosts.Job(KindLaunch, job), sandbox.Config{Stdout: os.Stdout, Stderr: os.Stderr})
+	box, err := network.Start(context.Background(), hosts.Job(KindLaunch, job), sandbox.Config{Stdout: cmp.Or(o.Output, os.Stdout), Stderr: cmp.Or(o.Output, os.Stderr)})
 	if err != nil {
 		return Result{}, err
 	}
@@ -168,6 +186,9 @@ func (o *Options) listen(job *network.Job, keep *programs.Recorder) (*Result, er
 		if err := keep.Write(told.Event); err != nil {
 			return nil, err
 		}
+		if told.Event != nil && o.Event != nil {
+			o.Event(*told.Event)
+		}
 		if told.Result != nil {
 			return told.Result, nil
 		}
@@ -182,9 +203,9 @@ func (o *Options) job() (*spec, error) {
 	s := o.Scenario
 	first := s.FirstJoin()
 	j := &spec{
-		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Clock: o.Clock},
-		Starts:  map[string]start{}, Dir: o.Dir, Zero: first,
-		Colours: [2]bool{coloured(os.Stdout), coloured(os.Stderr)},
+		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Clock: o.Clock, Limits: o.Limits},
+		Starts:  map[string]start{}, Dir: o.Dir, Zero: first, Env: o.Env, Factors: o.Factors,
+		Colours: [2]bool{o.Output == nil && coloured(os.Stdout), o.Output == nil && coloured(os.Stderr)},
 	}
 	if o.Grace < 0 {
 		return nil, errs.Usagef("--grace %v: must not be below 0", o.Grace)
@@ -219,7 +240,7 @@ func (o *Options) job() (*spec, error) {
 			return nil, errs.Usagef("--per-node %s=…: no such worker; the workers are %s", name, strings.Join(names, " "))
 		}
 	}
-	j.Machine.Injects, j.Unfit = injectsOf(s, len(o.Central) > 0)
+	j.Machine.Injects, j.Unfit = injectsOf(s, len(o.Central) > 0, o.Cannot)
 	return j, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +20,15 @@ type Config struct {
 	KeepGoing bool // the end of one program does not end the others
 	Clock     programs.Rule
 	Injects   []Inject // by their times
+	Limits    Limits
+}
+
+// Limits end a launch that makes no progress. Each is a failure, and ends all
+// programs even if KeepGoing is set; 0 is no limit.
+type Limits struct {
+	Startup time.Duration // from the start of the programs to the start of the clock
+	Silence time.Duration // after the start of the clock, without any mark
+	Length  time.Duration // since the start of the clock
 }
 
 // Program is the program of a node.
@@ -59,6 +69,7 @@ type (
 	Signalled struct{ Signal syscall.Signal } // the user's process has got a signal
 	Unheard   struct{}                        // nobody reads the programs' output any more
 	Marked    struct{ By string }             // testbed mark start
+	Heard     struct{ From string }           // any other mark
 	Carried   struct{ By string }             // the first byte between workers
 	Tick      struct{}                        // the time of Next has come
 )
@@ -134,6 +145,8 @@ type Machine struct {
 	clockAt  time.Duration
 	clock    programs.Clock
 	begun    bool
+	began    time.Duration // the programs
+	heard    time.Duration // the last mark
 	finished bool
 	signals  int // of the user
 	first    syscall.Signal
@@ -147,6 +160,10 @@ type Machine struct {
 	now     time.Duration
 	actions []Action
 }
+
+// ExitLimit is the exit code of a launch that a limit has ended, as of
+// timeout(1).
+const ExitLimit = 124
 
 // lastPatience is how long the end of killed programs is awaited.
 const lastPatience = 10 * time.Second
@@ -218,6 +235,9 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 			consider(m.clockAt+n.At, true)
 		}
 	}
+	if at, is := m.limit(); is {
+		consider(at.at, true)
+	}
 	for _, p := range m.programs {
 		consider(m.clockAt+p.JoinAt, clocked && p.phase == waiting && p.Late)
 		consider(p.restartAt, p.restarts && p.phase == over && !p.killing)
@@ -248,6 +268,8 @@ func (m *Machine) Step(now time.Duration, e Event) []Action {
 		m.startClock(starts)
 	case Carried:
 		m.startClock(m.clock.Carried(e.By))
+	case Heard:
+		m.heard = now
 	}
 	if m.begun && !m.finished {
 		m.due()
@@ -267,7 +289,7 @@ func (m *Machine) program(node string) *program {
 }
 
 func (m *Machine) begin() {
-	m.begun = true
+	m.begun, m.began = true, m.now
 	if m.signals > 0 { // it came before there was anything to signal
 		m.cause = &Cause{Text: "interrupted before the programs were started (" + m.first.String() + ")", Code: 128 + int(m.first)}
 		m.ending = true
@@ -293,9 +315,31 @@ func (m *Machine) start(p *program) {
 
 func (m *Machine) startClock(starts bool) {
 	if starts {
-		m.clockAt = m.now
+		m.clockAt, m.heard = m.now, m.now
 		m.do(Action{Do: StartClock, Text: m.clock.By})
 	}
+}
+
+// deadline is a limit's time, and the failure if it is reached.
+type deadline struct {
+	at   time.Duration
+	text string
+}
+
+// limit is the next limit that ends the launch, if there is any.
+func (m *Machine) limit() (next deadline, is bool) {
+	consider := func(limit, since time.Duration, format string) {
+		if limit > 0 && (!is || since+limit < next.at) {
+			next, is = deadline{since + limit, fmt.Sprintf(format, limit.Seconds())}, true
+		}
+	}
+	if _, clocked := m.Clocked(); !clocked {
+		consider(m.cfg.Limits.Startup, m.began, "the programs did not begin within %.3g s: "+strings.ReplaceAll(m.clock.Silent(), "%", "%%"))
+		return next, is
+	}
+	consider(m.cfg.Limits.Silence, m.heard, "no program reported any progress for %.3g s")
+	consider(m.cfg.Limits.Length, m.clockAt, "the programs still ran %.4g s after the start of the clock")
+	return next, is
 }
 
 // due handles everything that is due.
@@ -305,6 +349,13 @@ func (m *Machine) due() {
 		m.killAll()
 	}
 	if m.ending {
+		return
+	}
+	if d, is := m.limit(); is && m.now >= d.at {
+		if m.cause == nil {
+			m.cause = &Cause{Text: d.text, Code: ExitLimit}
+		}
+		m.end(syscall.SIGTERM)
 		return
 	}
 	_, clocked := m.Clocked()

@@ -253,6 +253,26 @@ func TestMachine(t *testing.T) {
 			{301, killed("w1"), "", -1},
 			{400, exit("w0", 0), "finish", -1},
 		}, 0, ""},
+		"the clock never starts": {Config{Programs: workers(1), Grace: grace, KeepGoing: true, Clock: programs.ClockMark, Limits: Limits{Startup: ms(2000)}}, []step{
+			{0, Began{}, "start w0", 2000},
+			{1000, Heard{"w0"}, "", 2000},
+			{2000, Tick{}, "signal w0 terminated", 7000},
+			{2100, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
+		}, 124, " the programs did not begin within 2 s: testbed mark start was not called 0s"},
+		"no marks any more": {Config{Programs: workers(1), Grace: grace, KeepGoing: true, Clock: programs.ClockMark, Limits: Limits{Startup: ms(2000), Silence: ms(500)}}, []step{
+			{0, Began{}, "start w0", 2000},
+			{1000, Marked{"w0"}, "start_clock", 1500},
+			{1400, Heard{"w0"}, "", 1900},
+			{1900, Tick{}, "signal w0 terminated", 6900},
+			{6900, Tick{}, "kill w0", 16900},
+			{6910, killed("w0"), "finish", -1},
+		}, 124, " no program reported any progress for 0.5 s 0s"},
+		"longer than it may": {Config{Programs: workers(1), Grace: grace, Clock: programs.ClockCommand, Limits: Limits{Silence: ms(500), Length: ms(900)}}, []step{
+			{0, Began{}, "start w0; start_clock", 500},
+			{450, Heard{"w0"}, "", 900},
+			{900, Tick{}, "signal w0 terminated", 5900},
+			{950, exit("w0", 0), "finish", -1},
+		}, 124, " the programs still ran 0.9 s after the start of the clock 0s"},
 		"too late": {inject(Inject{Op: faults.Crash, Node: "w1", At: ms(100)}), []step{
 			{0, Began{}, startAll, 100},
 			{50, exit("w1", 0), "", 100},

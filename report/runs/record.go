@@ -17,6 +17,7 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
+	"testbed/stacks"
 )
 
 // Run is one run, as stored in its directory.
@@ -331,6 +332,9 @@ type Missing struct {
 func (rec *Record) Unsimulated() (missing []Missing) {
 	for _, run := range rec.Runs {
 		m := Missing{run.Policy, run.Seed}
+		if _, stack := stacks.Labelled(m.Policy); stack {
+			continue // there is no simulator of it
+		}
 		if run.World == record.Real && !slices.Contains(missing, m) && Seeded(rec.Of(record.Sim, m.Policy), m.Seed, 0) == nil {
 			missing = append(missing, m)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"testbed/policy"
 	"testbed/scenarios"
+	"testbed/stacks"
 )
 
 // Micros writes scenario time with separated thousands.
@@ -72,6 +73,8 @@ func Because(r *policy.Reason) string {
 		return fmt.Sprintf("its control connection ended, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleReplaced:
 		return fmt.Sprintf("a new process of the worker asked to join, %s after its last heartbeat", Micros(r.Silent))
+	case policy.RuleMembership:
+		return "the stack went on without it"
 	case policy.RuleLost:
 		return fmt.Sprintf("%s, a rank of the same group, is gone", (*r.Lost).Node())
 	case policy.RuleRejoin:
@@ -176,7 +179,10 @@ func Capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // Policy names a policy in a sentence, with its given parameters.
 func Policy(spec string) string {
+	stack, is := stacks.Labelled(spec)
 	switch {
+	case is:
+		return "the stack " + stack
 	case spec == scenarios.Baseline:
 		return "the baseline"
 	case strings.Contains(spec, ":"):

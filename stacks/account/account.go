@@ -1,0 +1,478 @@
+// Package account turns what the adapters of a stack have marked into the common
+// record of runs. Who took part in an average is read from the average itself: each
+// worker has lanes in the vector. What adapters only say is compared with it.
+package account
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"testbed/policy"
+	"testbed/record"
+	"testbed/scenarios/resolved"
+)
+
+// lanes are the numbers of each worker at the head of a slice of the vector, as in
+// common/testbed_stack.py. Rounds are counted modulo roundsModulo there.
+const (
+	lanes        = 4
+	roundsModulo = 1000
+)
+
+// mostDisputes limits the list of contradictions.
+const mostDisputes = 20
+
+// Result is the account of a run.
+type Result struct {
+	Events  []record.Event // in order of time, without run_start and run_end
+	Rounds  int            // completed
+	Version string         // of the stack, as its adapters say
+	// Failures are programs that ended by themselves with an error.
+	Failures []string
+	// Disputes are contradictions between what workers say and the averages.
+	Disputes []string
+	// Attempts are failed reductions, as reported by workers.
+	Attempts int
+}
+
+// commit is a worker's report of an outer step.
+type commit struct {
+	at       policy.Time
+	duration policy.Time
+	sent     int64
+	hash     string
+	slices   [][]float64
+}
+
+// arrival is a worker's report that it has come to a reduction.
+type arrival struct {
+	at    policy.Time
+	steps int
+}
+
+type key struct {
+	round int
+	id    policy.ID
+}
+
+// clerk collects an account.
+type clerk struct {
+	Result
+	s       *resolved.Scenario
+	inexact bool
+	first   policy.Time
+	clock   policy.Time // of the machine, when the scenario's clock started
+	ticks   bool
+	events  []record.Event
+
+	members      map[policy.ID]int // the incarnation that is a member
+	incarnations map[string]int
+	killed       map[string]policy.Time // by an inject, by the machine's clock
+	exits        []record.ProgramEvent
+	epoch        int
+	commits      map[int]map[policy.ID]commit
+	arrivals     map[key]arrival
+	began        map[int]policy.Time // the first step of a round
+	disputed     int
+	changes      []record.Event // of who is there
+}
+
+// Of makes the account of a run from the events of its programs. States of a stack
+// that is inexact differ in the last bits, so they are not compared.
+func Of(s *resolved.Scenario, inexact bool, events []record.ProgramEvent) Result {
+	c := &clerk{
+		s: s, inexact: inexact, first: s.FirstJoin(), members: map[policy.ID]int{}, incarnations: map[string]int{}, killed: map[string]policy.Time{},
+		commits: map[int]map[policy.ID]commit{}, arrivals: map[key]arrival{}, began: map[int]policy.Time{}, epoch: -1,
+	}
+	for _, e := range events {
+		if e.Type == record.ProgramClock {
+			c.clock, c.ticks = e.T, true
+		}
+	}
+	for k := range events {
+		c.take(&events[k])
+	}
+	c.judgeExits()
+	c.rounds()
+	slices.SortStableFunc(c.events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
+	c.Events = c.events
+	if c.disputed > len(c.Disputes) {
+		c.Disputes = append(c.Disputes, fmt.Sprintf("and %d more", c.disputed-len(c.Disputes)))
+	}
+	return c.Result
+}
+
+// at converts a time of the programs' record to scenario time. What happened before the
+// clock started has the time of the start.
+func (c *clerk) at(t policy.Time) policy.Time {
+	if !c.ticks || t <= c.clock {
+		return c.first
+	}
+	return c.first + c.span(t-c.clock)
+}
+
+// span converts a duration by the machine's clock.
+func (c *clerk) span(d policy.Time) policy.Time {
+	return c.s.ClockTime(time.Duration(d) * time.Microsecond)
+}
+
+func (c *clerk) add(e record.Event) { c.events = append(c.events, e) }
+
+func (c *clerk) dispute(format string, args ...any) {
+	if c.disputed++; c.disputed <= mostDisputes {
+		c.Disputes = append(c.Disputes, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *clerk) take(e *record.ProgramEvent) {
+	t := c.at(e.T)
+	_, worker := policy.ParseNode(e.Node)
+	switch e.Type {
+	case record.ProgramStart:
+		c.incarnations[e.Node] = e.Incarnation
+		switch {
+		case e.Incarnation == 0:
+		case worker:
+			c.add(record.Event{T: t, Type: record.Restart, Node: e.Node, Incarnation: e.Incarnation})
+		default:
+			c.add(record.Event{T: t, Type: record.CoordinatorBack, Duration: t - c.at(c.killed[e.Node])})
+		}
+	case record.ProgramExit:
+		c.exits = append(c.exits, *e)
+	case record.ProgramInvalidMark:
+		c.dispute("%s: %s", e.Node, e.Cause)
+	case record.ProgramInject:
+		c.inject(t, e, worker)
+	case record.Partition, record.Heal, record.LinkFault, record.LinkRestored:
+		c.add(record.Event{T: t, Type: e.Type, Op: e.Op, Node: e.Node, From: e.From, To: e.To, IDs: e.IDs})
+	case record.ProgramMark:
+		if worker {
+			c.mark(t, e)
+		}
+	}
+}
+
+// faultTypes are the events of injects that begin and end at once.
+var faultTypes = map[string]record.Type{
+	"Pause": record.Pause, "Resume": record.Resume, "Slow": record.Slow, "Restore": record.Restore,
+}
+
+func (c *clerk) inject(t policy.Time, e *record.ProgramEvent, worker bool) {
+	kind, is := faultTypes[e.Op]
+	switch {
+	case is:
+	case e.Op == "Preempt" && e.Processes == nil:
+		kind = record.Preempt
+		c.killed[e.Node] = e.T
+	case worker:
+		kind = record.Crash
+		c.killed[e.Node] = e.T
+	default:
+		c.killed[e.Node] = e.T
+		c.add(record.Event{T: t, Type: record.CoordinatorCrash})
+		return
+	}
+	c.add(record.Event{T: t, Type: kind, Node: e.Node, Factor: e.Factor})
+}
+
+// killedBy is the most time between an inject and the exit that it causes.
+const killedBy = policy.Time(10_000_000)
+
+// judgeExits separates ends of programs by injects from failures.
+func (c *clerk) judgeExits() {
+	for _, e := range c.exits {
+		how := ""
+		switch killed, is := c.killed[e.Node]; {
+		case e.Cause != "":
+			how = "could not be started: " + e.Cause
+		case e.Code != nil && *e.Code > 0:
+			how = fmt.Sprintf("exited with code %d", *e.Code)
+		case e.Signal == "SIGTERM": // the launch ends programs so
+			continue
+		case e.Signal != "" && !(is && max(killed-e.T, e.T-killed) < killedBy):
+			how = "was ended by " + e.Signal
+		default:
+			continue
+		}
+		t := c.at(e.T)
+		c.Failures = append(c.Failures, fmt.Sprintf("%s %s", e.Node, how))
+		if _, worker := policy.ParseNode(e.Node); worker {
+			c.add(record.Event{T: t, Type: record.Fail, Node: e.Node, Cause: how})
+		}
+	}
+}
+
+// number is a field of a mark.
+func number(fields map[string]any, name string) float64 {
+	x, _ := fields[name].(float64)
+	return x
+}
+
+func text(fields map[string]any, name string) string {
+	x, _ := fields[name].(string)
+	return x
+}
+
+func (c *clerk) mark(t policy.Time, e *record.ProgramEvent) {
+	id, _ := policy.ParseNode(e.Node)
+	f := e.Fields
+	round := int(number(f, "round"))
+	took := c.span(policy.Time(number(f, "duration_us")))
+	switch e.Mark {
+	case "start":
+		c.Version = cmp.Or(c.Version, text(f, "version"))
+	case "joined":
+		c.join(t, id, round)
+	case "agreed":
+		c.agreed(t, f, round)
+	case "step":
+		if began, is := c.began[round]; !is || t-took < began {
+			c.began[round] = t - took
+		}
+		c.add(record.Event{T: t, Type: record.Step, Node: e.Node, Round: round, Step: int(number(f, "step")), Duration: took})
+	case "arrive":
+		if _, again := c.arrivals[key{round, id}]; !again { // the first attempt of the round
+			c.add(record.Event{T: t, Type: record.Arrive, Node: e.Node, Round: round, Offset: new(policy.Time)})
+		}
+		c.arrivals[key{round, id}] = arrival{t, int(number(f, "steps"))}
+	case "reduce_end":
+		if ok, _ := f["ok"].(bool); !ok {
+			c.Attempts++
+			c.add(record.Event{T: t, Type: record.ReduceAbort, Node: e.Node, Round: round, Cause: text(f, "error"), Reason: &policy.Reason{Rule: policy.RuleReduceFailed, Lost: &id}})
+		}
+	case "fetch_end":
+		from := text(f, "from")
+		c.add(record.Event{T: t - took, Type: record.FetchStart, Node: e.Node, Round: round, From: from, Reason: &policy.Reason{Rule: policy.RuleJoin}})
+		c.add(record.Event{T: t, Type: record.FetchDone, Node: e.Node, Round: round, From: from, Duration: took})
+	case "commit":
+		c.commit(t, id, round, took, f)
+	}
+}
+
+// join notes that a worker has become a member.
+func (c *clerk) join(t policy.Time, id policy.ID, round int) {
+	now := c.incarnations[id.Node()]
+	if was, is := c.members[id]; is && was == now {
+		return
+	} else if is {
+		c.evict(t, id, round, policy.RuleReplaced)
+	}
+	c.members[id] = now
+	c.add(record.Event{T: t, Type: record.Join, Node: id.Node(), Round: round, Incarnation: now, Reason: &policy.Reason{Rule: policy.RuleJoin}})
+}
+
+func (c *clerk) evict(t policy.Time, id policy.ID, round int, why policy.Rule) {
+	delete(c.members, id)
+	c.add(record.Event{T: t, Type: record.Evict, Node: id.Node(), Round: round, Reason: &policy.Reason{Rule: why}})
+}
+
+// agreed notes the members that a stack has agreed on. All of them report it.
+func (c *clerk) agreed(t policy.Time, f map[string]any, round int) {
+	epoch := int(number(f, "epoch"))
+	if epoch <= c.epoch {
+		return
+	}
+	c.epoch = epoch
+	var now []policy.ID
+	list, _ := f["members"].([]any)
+	for _, m := range list {
+		name, _ := m.(string)
+		if id, is := policy.ParseNode(name); is {
+			now = append(now, id)
+		}
+	}
+	slices.Sort(now)
+	for _, id := range slices.Sorted(maps.Keys(c.members)) {
+		if !slices.Contains(now, id) {
+			c.evict(t, id, round, policy.RuleMembership)
+		}
+	}
+	for _, id := range now {
+		c.join(t, id, round)
+	}
+}
+
+func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time, f map[string]any) {
+	if round < 1 {
+		return
+	}
+	m := commit{at: t, duration: took, sent: int64(number(f, "tx")), hash: text(f, "hash")}
+	blocks, _ := f["lanes"].([]any)
+	for _, b := range blocks {
+		values, _ := b.([]any)
+		block := make([]float64, len(values))
+		for k, v := range values {
+			block[k], _ = v.(float64)
+		}
+		if len(block) != lanes*len(c.s.Workers) {
+			c.dispute("round %d: %s reports %d lanes, and the vector has %d", round, id.Node(), len(block), lanes*len(c.s.Workers))
+			continue
+		}
+		m.slices = append(m.slices, block)
+	}
+	if c.commits[round] == nil {
+		c.commits[round] = map[policy.ID]commit{}
+	}
+	if was, again := c.commits[round][id]; again {
+		c.dispute("round %d: %s took the outer step twice", round, id.Node())
+		m.at = was.at
+	}
+	c.commits[round][id] = m
+}
+
+// rounds adds the events of all completed rounds.
+func (c *clerk) rounds() {
+	for _, e := range c.events {
+		switch e.Type {
+		case record.Join, record.Evict, record.Crash, record.Fail:
+			c.changes = append(c.changes, e)
+		}
+	}
+	last := c.first
+	for _, round := range slices.Sorted(maps.Keys(c.commits)) {
+		if round != c.Rounds+1 || round > c.s.TargetOuterSteps {
+			c.dispute("round %d is said to be complete after round %d, of %d", round, c.Rounds, c.s.TargetOuterSteps)
+			return
+		}
+		last = c.complete(round, last)
+	}
+}
+
+// ids are the scenario's workers in the order of their lanes.
+func (c *clerk) ids() []policy.ID {
+	ids := c.s.IDs()
+	slices.Sort(ids)
+	return ids
+}
+
+// complete adds the events of a round, and returns its end.
+func (c *clerk) complete(round int, after policy.Time) policy.Time {
+	commits := c.commits[round]
+	shares := c.shares(round)
+	var participants, zero []policy.ID
+	for _, id := range c.ids() {
+		_, committed := commits[id]
+		if shares[id] > 0 {
+			participants = append(participants, id)
+		} else if committed {
+			participants, zero = append(participants, id), append(zero, id)
+		}
+	}
+	var end, closed, slowest policy.Time = after, after, 0
+	var sent int64
+	hashes := map[string]bool{}
+	for id, m := range commits {
+		end, slowest, sent = max(end, m.at), max(slowest, m.duration), sent+m.sent
+		hashes[m.hash] = true
+		if a, is := c.arrivals[key{round, id}]; is && a.at <= m.at {
+			closed = max(closed, a.at)
+		}
+	}
+	if next, is := c.began[round+1]; is { // a worker that committed later did not hold the others up
+		end = max(after, min(end, next))
+	}
+	closed = min(closed, end)
+	epoch := policy.Epoch(round)
+	c.add(record.Event{T: closed, Type: record.RoundClose, Round: round, Participants: participants, Missing: c.missing(closed, participants)})
+	c.add(record.Event{T: closed, Type: record.ReduceStart, Round: round, Epoch: epoch, Participants: participants, Zero: zero})
+	for _, id := range slices.Sorted(maps.Keys(commits)) {
+		m := commits[id]
+		c.add(record.Event{T: m.at, Type: record.Reduced, Node: id.Node(), Round: round, Epoch: epoch, Duration: m.duration, BytesSent: m.sent})
+	}
+	same := len(hashes) == 1
+	state := record.Event{T: end, Type: record.State, Round: round, Identical: &same}
+	switch {
+	case c.inexact:
+		state.Identical = nil
+	case same:
+		for state.Hash = range hashes {
+		}
+	default:
+		c.dispute("round %d: its workers ended with %d different states", round, len(hashes))
+	}
+	c.add(record.Event{T: end, Type: record.ReduceDone, Round: round, Epoch: epoch, Participants: participants, Duration: slowest, BytesSent: sent})
+	c.add(state)
+	c.add(record.Event{T: end, Type: record.OuterStep, Round: round, Epoch: epoch, Participants: participants})
+	c.Rounds = round
+	return end
+}
+
+// missing are the members at a time that have not ended and do not take part.
+func (c *clerk) missing(at policy.Time, participants []policy.ID) (missing []policy.ID) {
+	there := map[policy.ID]bool{}
+	for _, e := range c.changes {
+		if id, _ := e.Worker(); e.T <= at {
+			delete(there, id)
+			if e.Type == record.Join {
+				there[id] = true
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(there)) {
+		if !slices.Contains(participants, id) {
+			missing = append(missing, id)
+		}
+	}
+	return missing
+}
+
+// shares reads from the averages of a round each worker's share in it, and compares
+// them with what workers say.
+func (c *clerk) shares(round int) map[policy.ID]float64 {
+	const exact = 1e-3 // of a share: float32 sums, and averages that are not bit-identical
+	all := map[policy.ID]float64{}
+	var groups []string
+	ids := c.ids()
+	for _, by := range slices.Sorted(maps.Keys(c.commits[round])) {
+		m := c.commits[round][by]
+		if len(m.slices) == 0 {
+			c.dispute("round %d: %s does not show its average", round, by.Node())
+		}
+		var group []string
+		for k, block := range m.slices {
+			var here []string
+			least, most := math.Inf(1), 0.0
+			for place, id := range ids {
+				share := block[place*lanes]
+				if math.Abs(share) < exact {
+					continue
+				}
+				here = append(here, id.Node())
+				all[id] = max(all[id], share)
+				least, most = min(least, share), max(most, share)
+				steps, of := block[place*lanes+1]/share, math.Round(block[place*lanes+2]/share)
+				switch a, is := c.arrivals[key{round, id}]; {
+				case int(of) != round%roundsModulo:
+					c.dispute("round %d: the average of %s has work of %s from round %g", round, by.Node(), id.Node(), of)
+				case !is:
+					c.dispute("round %d: the average of %s has work of %s, which has not arrived", round, by.Node(), id.Node())
+				case math.Abs(steps-float64(a.steps)) > 0.5:
+					c.dispute("round %d: %s says that it has taken %d inner steps, and the average of %s has %.3g", round, id.Node(), a.steps, by.Node(), steps)
+				}
+			}
+			if most > least*(1+exact)+exact {
+				c.dispute("round %d: the average of %s has unequal shares, from %.3g to %.3g", round, by.Node(), least, most)
+			}
+			if k == 0 {
+				group = here
+			} else if strings.Join(here, " ") != strings.Join(group, " ") {
+				c.dispute("round %d: parts of the average of %s are of different workers: %s, and %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
+			}
+		}
+		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {
+			c.dispute("round %d: %s says that it took part with %d inner steps, and its average lacks it", round, by.Node(), a.steps)
+		}
+		if text := strings.Join(group, " "); len(m.slices) > 0 && !slices.Contains(groups, text) {
+			groups = append(groups, text)
+		}
+	}
+	if len(groups) > 1 {
+		c.dispute("round %d: workers averaged in different groups: %s", round, strings.Join(groups, "; "))
+	}
+	return all
+}

@@ -1,0 +1,80 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"testbed/internal/errs"
+)
+
+// Set makes the stack's virtual environment anew, and installs its pinned packages.
+// Output of the tools goes to out. If something is missing on this machine, the error
+// is an *errs.UnsupportedError.
+func (s *Stack) Set(ctx context.Context, out io.Writer) error {
+	if s.Install == nil {
+		return errs.Usagef("testbed does not install the stack %s: %s", s.Name, s.Remedy)
+	}
+	python, missing := s.maker(ctx)
+	if missing != "" {
+		return &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot be installed: " + missing, Fix: s.Install.Remedy}
+	}
+	dir, err := os.MkdirTemp("", "testbed-stack")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := s.Extract(dir); err != nil {
+		return err
+	}
+	venv := s.Venv()
+	if err := errors.Join(os.RemoveAll(venv), os.MkdirAll(filepath.Dir(venv), 0o755)); err != nil {
+		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
+	}
+	commands := [][]string{
+		{python, "-m", "venv", "--system-site-packages", venv},
+		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", filepath.Join(dir, "adapter", s.Install.Requirements)},
+	}
+	if s.Install.After != "" {
+		commands = append(commands, []string{"/bin/sh", filepath.Join(dir, "adapter", s.Install.After), venv})
+	}
+	for _, command := range commands {
+		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Run(); err != nil {
+			_ = os.RemoveAll(venv) // half of it would be taken for the whole
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return &errs.UnsupportedError{
+				Missing: fmt.Sprintf("the stack %s was not installed: %s: %v", s.Name, filepath.Base(command[0])+" "+command[1]+" "+command[2], err),
+				Fix:     "see the output above; the packages come from PyPI; what it needs: " + s.Install.Remedy,
+			}
+		}
+	}
+	_, err = s.Check(ctx)
+	return err
+}
+
+// maker is the interpreter to make the environment with, or what is missing in words.
+func (s *Stack) maker(ctx context.Context) (python, missing string) {
+	for _, candidate := range s.Install.Python {
+		found, err := exec.LookPath(s.expand(candidate))
+		if err != nil {
+			missing = first(missing, "there is no "+candidate)
+			continue
+		}
+		ctx, stop := context.WithTimeout(ctx, probeLimit)
+		text, err := exec.CommandContext(ctx, found, "-c", "import ensurepip, venv, "+s.Install.Needs).CombinedOutput()
+		stop()
+		if err == nil {
+			return found, ""
+		}
+		missing = first(missing, found+": "+lastLine(string(text)))
+	}
+	return "", missing
+}

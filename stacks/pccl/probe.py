@@ -1,0 +1,6 @@
+from importlib.metadata import version
+
+import numpy
+import pccl
+
+print("pypccl", version("pypccl"))

@@ -1,0 +1,324 @@
+//go:build linux
+
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"testbed/internal/testenv"
+	"testbed/policy"
+	"testbed/record"
+	"testbed/stacks"
+)
+
+// ofStack is the result of a run of a stack.
+func ofStack(t *testing.T, r result) (sum record.Summary) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || sum.Stack == nil {
+		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
+	}
+	return sum
+}
+
+// needStack skips the test if the stack is not installed.
+func needStack(t *testing.T, name string) {
+	t.Helper()
+	s, err := stacks.Find(name)
+	if err == nil {
+		_, err = s.Check(t.Context())
+	}
+	if name == "pccl" && errors.Is(err, errors.ErrUnsupported) {
+		t.Skipf("%v: its only wheel is for Python 3.12, which Debian 12 does not have", err)
+	}
+	testenv.Need(t, err)
+}
+
+// small2 has two workers that take two rounds; a worker that nobody can ask to leave is
+// asked to.
+const small2 = small + `injects: [{op: Leave, id: 1, at: 100}]
+real: {time_scale: 100, parameters: 1000}
+`
+
+// TestStackMisbehaves: whatever an adapter does, there is one clear error or a mark in the
+// result, and nothing stays behind.
+func TestStackMisbehaves(t *testing.T) {
+	needSandbox(t)
+	folder, err := filepath.Abs("testdata/stack")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needStack(t, folder)
+	t.Parallel()
+	before := look(t)
+	for mode, c := range map[string]struct {
+		code     int
+		rounds   int
+		stderr   string
+		failures string // the first
+		disputes string // the first
+	}{
+		"0": {0, 2, "", "", ""},
+		"1": {exitInvalid, 1, "(its last line: ValueError: it was bound to happen)", " exited with code 1", ""},
+		"2": {exitInvalid, 1, "no program reported any progress for 20 s", "", ""},
+		"3": {0, 2, "", "", "w1: invalid mark on descriptor"},
+		"4": {0, 2, "", "", "round 1: w1 says that it took part with 2 inner steps, and its average lacks it"},
+		"5": {0, 2, "", "", ""},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "run")
+			r := fed(t, small2, "run", "-", "--stack", folder+":mode="+mode, "--json", "--out", dir)
+			sum := ofStack(t, r)
+			// A busy machine makes the emulation invalid, which is no matter here.
+			if mode0 := c.code == 0; mode0 && r.code == exitInvalid && sum.Complete && strings.Contains(r.stderr, "fidelity invalid") {
+				r.code = 0
+			}
+			if r.code != c.code || len(sum.Rounds) != c.rounds || sum.Complete != (c.code == 0) || !strings.Contains(r.stderr, c.stderr) {
+				t.Errorf("exit code %d, %d rounds, complete: %v\n%s", r.code, len(sum.Rounds), sum.Complete, r.stderr)
+			}
+			first := append(sum.Stack.Failures, "")[0]
+			if c.failures == "" && first != "" || !strings.Contains(first, c.failures) {
+				t.Errorf("failures: %q", sum.Stack.Failures)
+			}
+			first = append(sum.Stack.Disputes, "")[0]
+			if c.disputes == "" && first != "" || !strings.Contains(first, c.disputes) {
+				t.Errorf("disputes: %q", sum.Stack.Disputes)
+			}
+			if sum.Policy != "stack:"+folder+":mode="+mode || sum.Stack.Version != "fake 1" || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") {
+				t.Errorf("%s: %+v", sum.Policy, sum.Stack)
+			}
+			if mode == "0" {
+				html := filepath.Join(t.TempDir(), "report.html")
+				if r := testbed(t, "report", dir, "--out", html); r.code != 0 {
+					t.Errorf("the report: exit code %d, %s", r.code, r.stderr)
+				}
+				if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "stack:"+folder) {
+					t.Errorf("the report: %v", err)
+				}
+			}
+		})
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestCompareStack: a stack is measured beside policies, and the report of both is made.
+func TestCompareStack(t *testing.T) {
+	needSandbox(t)
+	folder, err := filepath.Abs("testdata/stack")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needStack(t, folder)
+	t.Parallel()
+	before := look(t)
+	dir := filepath.Join(t.TempDir(), "compared")
+	r := fed(t, small2, "compare", "-", "--policy", "baseline", "--stack", folder, "--json", "--out", dir)
+	var c struct {
+		Policies []string
+		Real     map[string]record.Summary
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil || r.code != 0 && r.code != exitInvalid {
+		t.Fatalf("exit code %d, %v\n%s", r.code, err, r.stderr)
+	}
+	label := "stack:" + folder
+	if !slices.Equal(c.Policies, []string{"baseline", label}) || len(c.Real[label].Rounds) != 2 || c.Real[label].Stack == nil || len(c.Real["baseline"].Rounds) != 2 {
+		t.Errorf("%v\n%s", c, r.stderr)
+	}
+	if r := testbed(t, "report", dir, "--out", filepath.Join(t.TempDir(), "report.html")); r.code != 0 {
+		t.Errorf("the report: exit code %d, %s", r.code, r.stderr)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestStackRefuses: errors in the request are named in one line.
+func TestStackRefuses(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"run homogeneous --stack nothing":                  "there is no stack \"nothing\": the stacks are ",
+		"run homogeneous --stack ./nothing":                "the stack nothing has no stack.yaml",
+		"run homogeneous --stack gloo:x=1":                 "is not OPTION=VALUE",
+		"run homogeneous --stack gloo --policy baseline":   "--policy and --stack cannot be combined",
+		"compare homogeneous --stack gloo --world sim":     "no simulator has stacks",
+		"run homogeneous --stack gloo --hosts 2@127.0.0.1": "cannot be combined with --stack",
+	} {
+		r := testbed(t, append(strings.Fields(args), "--out", filepath.Join(t.TempDir(), "out"))...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("testbed %s: exit code %d, %q", args, r.code, r.stderr)
+		}
+	}
+}
+
+// TestStackNotInstalled: a stack whose software is missing says so with the remedy, and
+// leaves no run directory.
+func TestStackNotInstalled(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	folder, dir := filepath.Join(t.TempDir(), "mine"), filepath.Join(t.TempDir(), "run")
+	for name, text := range map[string]string{
+		"stack.yaml": "description: d\npython: [python3]\nworker: [w.py]\nprobe: w.py\nremedy: pay for it\n", "w.py": "import no_such_module\n",
+	} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := testbed(t, "run", "homogeneous", "--stack", folder, "--out", dir)
+	if r.code != exitUnsupported || !strings.Contains(lastLine(r.stderr), "No module named 'no_such_module'; pay for it") {
+		t.Errorf("exit code %d, %s", r.code, r.stderr)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("there is a run directory")
+	}
+}
+
+// slowRounds is the time scale of the measured runs. It makes the inner steps of a round
+// take two seconds, so that the stack's time-outs are a few rounds.
+const slowRounds = "1000"
+
+// playStack plays a scenario of the library with a stack. The record must be complete and
+// without contradictions, and states must agree if the stack promises it.
+func playStack(t *testing.T, stack, scenario string, identical bool) record.Summary {
+	t.Helper()
+	r := testbed(t, "run", scenario, "--stack", stack, "--json", "--time-scale", slowRounds, "--out", filepath.Join(t.TempDir(), "run"))
+	sum := ofStack(t, r)
+	if !sum.Complete || len(sum.Stack.Failures) > 0 || identical && (sum.BitIdentical == nil || !*sum.BitIdentical || len(sum.Stack.Disputes) > 0) {
+		t.Errorf("%s with %s: exit code %d, %+v\n%s", scenario, stack, r.code, sum.Stack, r.stderr)
+	}
+	return sum
+}
+
+// realTime is scenario time of a run as real time.
+func realTime(sum record.Summary, d policy.Time) time.Duration {
+	return time.Duration(float64(d)*sum.TimeScale) * time.Microsecond
+}
+
+// everywhere reports whether the same workers took part in all rounds from one on.
+func everywhere(sum record.Summary, from int, ids ...policy.ID) bool {
+	return !slices.ContainsFunc(sum.Rounds, func(r record.Round) bool { return r.Round >= from && !slices.Equal(r.Participants, ids) })
+}
+
+// TestMeasuredStackGloo: our loop around gloo plays scenarios. The averages show who took
+// part, and times are those of its time-outs.
+func TestMeasuredStackGloo(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needStack(t, "gloo")
+	before := look(t)
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := playStack(t, "gloo", "homogeneous", true)
+		if !everywhere(sum, 1, 0, 1, 2, 3) {
+			t.Errorf("homogeneous: %+v", sum.Rounds)
+		}
+		return func(m testenv.Machine) error {
+			// Five rounds of 2 s of steps. A reduction of 4 MB on 200 Mbit/s takes 0.24 s
+			// at least.
+			if real, most := realTime(sum, sum.WallClock), 15*time.Second; real < 11*time.Second || real > stretch(most, m) {
+				return fmt.Errorf("five rounds took %v, want 11 s to %v", real, most)
+			}
+			return nil
+		}
+	})
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := playStack(t, "gloo", "crash_mid_round", true)
+		if !everywhere(sum, 2, 0, 1, 3) || len(sum.Detected) != 1 || sum.Detected[0].ID != 2 || sum.Detected[0].After == nil {
+			t.Errorf("crash_mid_round: %+v, %+v", sum.Detected, sum.Rounds)
+			return func(testenv.Machine) error { return nil }
+		}
+		return func(m testenv.Machine) error {
+			// At the latest a round has just begun. Then its reduction times out after 10 s,
+			// and nobody else may come for 2 s.
+			if after, most := realTime(sum, *sum.Detected[0].After), 16*time.Second; after < 2*time.Second || after > stretch(most, m) {
+				return fmt.Errorf("the others went on %v after the crash, want 2 s to %v", after, most)
+			}
+			return nil
+		}
+	})
+	sum := playStack(t, "gloo", "late_join", true)
+	if last := len(sum.Rounds); last != 5 || !slices.Equal(sum.Rounds[0].Participants, []policy.ID{0, 1, 2}) || !everywhere(sum, last, 0, 1, 2, 3) || sum.JoinerStall == 0 {
+		t.Errorf("late_join: %+v", sum)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestMeasuredStackHivemind: hivemind's averager plays scenarios. A peer that is killed
+// costs its all-reduce time-out at most, and the others wait for a full group in vain from
+// then on.
+func TestMeasuredStackHivemind(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needStack(t, "hivemind")
+	before := look(t)
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := playStack(t, "hivemind", "homogeneous", false)
+		return func(m testenv.Machine) error {
+			// Five rounds of 2 s of steps, and a reduction of 0.24 s at least, which took 1 s.
+			if real, most := realTime(sum, sum.WallClock), 25*time.Second; real < 11*time.Second || real > stretch(most, m) {
+				return fmt.Errorf("five rounds took %v, want 11 s to %v", real, most)
+			}
+			return nil
+		}
+	})
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := playStack(t, "hivemind", "crash_mid_round", false)
+		// A group need not find all who live, but it cannot have the dead worker.
+		for _, r := range sum.Rounds[1:] {
+			if slices.Contains(r.Participants, 2) || len(r.Participants) < 2 {
+				t.Errorf("crash_mid_round: %+v", r)
+			}
+		}
+		return func(m testenv.Machine) error {
+			var longest time.Duration
+			for _, r := range sum.Rounds {
+				longest = max(longest, realTime(sum, r.End-r.Start))
+			}
+			// The steps, a hung all-reduce of 20 s, a group that waits 3 s in vain, and the
+			// next all-reduce.
+			if most := 40 * time.Second; longest < 4*time.Second || longest > stretch(most, m) {
+				return fmt.Errorf("the longest round took %v, want 4 s to %v", longest, most)
+			}
+			return nil
+		}
+	})
+	expectNothing(t, t.Name(), before)
+}
+
+// TestMeasuredStackPCCL: PCCL plays scenarios, admits a newcomer, and gives it the shared
+// state. All states are equal.
+func TestMeasuredStackPCCL(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needStack(t, "pccl")
+	before := look(t)
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := playStack(t, "pccl", "homogeneous", true)
+		if !everywhere(sum, 1, 0, 1, 2, 3) {
+			t.Errorf("homogeneous: %+v", sum.Rounds)
+		}
+		return func(m testenv.Machine) error {
+			// Five rounds of 2 s of steps, and 0.7 s for each vote and reduction.
+			if real, most := realTime(sum, sum.WallClock), 20*time.Second; real < 11*time.Second || real > stretch(most, m) {
+				return fmt.Errorf("five rounds took %v, want 11 s to %v", real, most)
+			}
+			return nil
+		}
+	})
+	sum := playStack(t, "pccl", "late_join", true)
+	if last := len(sum.Rounds); last != 5 || !slices.Equal(sum.Rounds[0].Participants, []policy.ID{0, 1, 2}) || !everywhere(sum, last, 0, 1, 2, 3) {
+		t.Errorf("late_join: %+v", sum.Rounds)
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// stretch is a limit on a time on a machine that others use, too.
+func stretch(most time.Duration, m testenv.Machine) time.Duration {
+	return time.Duration(float64(most) / (1 - m.Taken))
+}

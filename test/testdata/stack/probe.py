@@ -1,0 +1,3 @@
+import numpy
+
+print("fake", numpy.__version__)
