@@ -317,7 +317,7 @@ func TestRepeats(t *testing.T) {
 	change(t, `"t_us":23864`, `"t_us":47728`, dir, "real-straggler-2", "events.jsonl")
 	page := html(t, read(t, dir))
 	for _, want := range []string{
-		"The median of 2 pairs of runs; an interval needs at least 3 measurements, there are 2.", "<strong>2.96×</strong>",
+		"The median of 2 pairs of runs; an interval needs at least 3 measurements, not 2.", "<strong>2.96×</strong>",
 		"23,864 – 35,796 – 47,728 µs", "--repeat 2", "real-straggler-2",
 	} {
 		if !strings.Contains(page, want) {

@@ -172,9 +172,9 @@ func regional(rounds []record.Round) string {
 	if len(apart) == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("%d of %d rounds were reduced in each %s alone, and took %s (median)", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
+	line := fmt.Sprintf("in %d of %d rounds, each %s reduced on its own; those reductions took %s (median)", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
 	if len(together) > 0 {
-		line += fmt.Sprintf("; rounds of all together took %s", words.Micros(policy.Median(together)))
+		line += fmt.Sprintf(", and reductions by all workers together %s", words.Micros(policy.Median(together)))
 	}
 	return line
 }

@@ -177,7 +177,7 @@ func rankText(all map[string]stats.Correlation) (lines []string) {
 		}
 		what := fmt.Sprintf("order of the %d policies, %s against measured: ", c.Things, worldText(world))
 		if c.Tau == nil {
-			lines = append(lines, what+"none, "+c.Why)
+			lines = append(lines, what+"not compared, because "+c.Why)
 			continue
 		}
 		text := fmt.Sprintf("Kendall's τ %.2f", *c.Tau)

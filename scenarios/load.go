@@ -40,9 +40,9 @@ func roundUp(x float64) float64 {
 
 // Words explain the load for a scenario with this dilation.
 func (l *MachineLoad) Words(dilation float64) string {
-	text := fmt.Sprintf("this machine carried %s of a reduction on links without rates", bits(l.Carried))
+	text := fmt.Sprintf("on links without rates, all workers together sent %s during a reduction on this machine", bits(l.Carried))
 	if l.Planned == 0 {
-		return text + ". No link of this scenario has a rate, so the machine sets the pace"
+		return text + ". No link of this scenario has a rate, so only the machine limits the traffic"
 	}
 	text += fmt.Sprintf(". In this scenario, all workers together send %s while they reduce", bits(l.Planned))
 	switch {

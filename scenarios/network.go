@@ -167,7 +167,7 @@ func writeRest(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 }
 
 func writeRing(out io.Writer, by string, r *ringorder.Ring) {
-	fmt.Fprintf(out, "\nring of all workers, by %s: ", by)
+	fmt.Fprintf(out, "\nring of all workers (order: %s): ", by)
 	for _, id := range r.Order {
 		fmt.Fprintf(out, "%s → ", id.Node())
 	}

@@ -18,9 +18,9 @@ func TestWriteNetworkRing(t *testing.T) {
 	s.Real.Links.Pairs = []shaping.Pair{{From: "w1", To: "w2", Path: shaping.Path{Rate: &slow}}}
 	for order, want := range map[string]string{
 		"naive":          "",
-		"planned_rates":  "ring of all workers, by planned_rates: w0 → w3 → w2 → w1 → w0\n  slowest hop 200mbit (10mbit if the ring followed the order of the ids)\n  longest delay",
+		"planned_rates":  "ring of all workers (order: planned_rates): w0 → w3 → w2 → w1 → w0\n  slowest hop 200mbit (10mbit if the ring followed the order of the ids)\n  longest delay",
 		"measured_rates": "  this order follows from the plan; a run measures the links first, and may choose another order\n  slowest hop 200mbit",
-		"planned":        "by planned: w0 → w1 → w2 → w3 → w0\n  longest delay of a chunk around the ring 60ms (60ms if the ring followed the order of the ids)\n",
+		"planned":        "(order: planned): w0 → w1 → w2 → w3 → w0\n  longest delay of a chunk around the ring 60ms (60ms if the ring followed the order of the ids)\n",
 	} {
 		s.Real.AllReduce.Order = order
 		plan, err := s.Plan()

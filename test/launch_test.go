@@ -80,8 +80,8 @@ func TestLaunchExitCodes(t *testing.T) {
 		last string // a regular expression
 	}{
 		"all well":     {[]string{"--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
-		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, the first of 4 programs \(its last line: oops\)$`},
-		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, the first of 4 programs$`},
+		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, the first of 4 programs to fail \(its last line: oops\)$`},
+		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, the first of 4 programs to fail$`},
 		"keep going":   {[]string{"--keep-going", "--", "sh", "-c", "[ $RANK != 1 ] && sleep 1 && echo went on && exit; exit 5"}, 5, `^testbed: w1 exited with code 5`},
 		"by force":     {[]string{"--grace", "300ms", "--", "sh", "-c", `[ $RANK = 0 ] && exit 7; trap "" TERM; while :; do sleep 0.1; done`}, 7, `^testbed: w0 exited with code 7`},
 		"no program":   {[]string{"--", "no-such-program"}, 127, `no-such-program`},

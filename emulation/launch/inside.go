@@ -416,7 +416,10 @@ func (d *driver) cause() string {
 	if c.Node == "" {
 		return c.Text
 	}
-	text := fmt.Sprintf("%s %s after %.1f s, the first of %d programs", c.Node, c.Text, c.After.Seconds(), len(d.spec.Machine.Programs))
+	text := fmt.Sprintf("%s %s after %.1f s", c.Node, c.Text, c.After.Seconds())
+	if n := len(d.spec.Machine.Programs); n > 1 {
+		text += fmt.Sprintf(", the first of %d programs to fail", n)
+	}
 	if strings.HasPrefix(c.Text, "could not") {
 		text = c.Node + " " + c.Text
 	}

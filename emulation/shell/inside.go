@@ -79,7 +79,7 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	at := network.Hub
 	if spec.At != "" {
 		if !sandbox.HasMachine(spec.At) {
-			return n, errs.Usagef("node %s is on another host: the program can only run in a node of this host", spec.At)
+			return n, errs.Usagef("--at %s: the node is on another host, and --at takes only nodes of this host; in the shell of testbed net, testbed in %[1]s CMD also runs programs on other hosts", spec.At)
 		}
 		at, env = g.Links.NS(spec.At), programs.InNode(env, spec.At)
 	}

@@ -55,7 +55,7 @@ func RankCorrelation(x, y [][]float64) Correlation {
 		c.Things = len(x[0])
 	}
 	if c.N == 0 || c.Things < LeastRanked {
-		c.Why = fmt.Sprintf("a comparison of orders needs at least %d measured items, but there are %d", LeastRanked, c.Things)
+		c.Why = fmt.Sprintf("comparing orders needs at least %d items, not %d", LeastRanked, c.Things)
 		return c
 	}
 	of := func(picks []int) (float64, bool) {
@@ -67,12 +67,12 @@ func RankCorrelation(x, y [][]float64) Correlation {
 	}
 	tau, ok := of(all)
 	if !ok {
-		c.Why = "all items of one side are equal, so that side has no order"
+		c.Why = "one side has equal medians for all items, so it has no order"
 		return c
 	}
 	c.Tau = &tau
 	if c.N < LeastRepeats {
-		c.Why = fmt.Sprintf("an interval needs at least %d measurements, there are %d", LeastRepeats, c.N)
+		c.Why = fmt.Sprintf("an interval needs at least %d measurements, not %d", LeastRepeats, c.N)
 		return c
 	}
 	c.Interval = bootstrap(c.N, func(picks []int) float64 {

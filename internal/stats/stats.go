@@ -110,7 +110,7 @@ func Estimated(values []float64) Estimate {
 		e.Median = Median(values)
 	}
 	if n < LeastRepeats {
-		e.Why = fmt.Sprintf("an interval needs at least %[2]d measurements, there are %[1]d", n, LeastRepeats)
+		e.Why = fmt.Sprintf("an interval needs at least %d measurements, not %d", LeastRepeats, n)
 		return e
 	}
 	sorted := slices.Sorted(slices.Values(values))

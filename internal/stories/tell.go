@@ -24,9 +24,9 @@ type attempt struct {
 // Tell lists the quorums, their outcomes, and the workers that healed and died,
 // in order:
 //
-//	quorum 1 of 0 1 2 3 takes 1-4
+//	quorum 1 of 0 1 2 3 takes steps 1-4
 //	w3 dies (quorum_timeout)
-//	quorum 2 of 0 1 2 fails 5 2 times (timeout)
+//	quorums 2-3 of 0 1 2 fail step 5, 2 times (timeout)
 //	complete
 //
 // Repetitions are listed once.
@@ -59,7 +59,7 @@ func (t *teller) add(e record.Event) {
 			t.ended(e.Epoch, a)
 		}
 	case record.Diverged:
-		t.say(fmt.Sprintf("%s take %d a second time", list(e.Participants), e.Round))
+		t.say(fmt.Sprintf("step %d is taken a second time, by %s", e.Round, list(e.Participants)))
 	case record.Undone:
 		t.say(fmt.Sprintf("%d steps are lost", e.Step))
 	case record.FetchStart:
@@ -132,15 +132,15 @@ func (a attempt) String() string {
 	first, last := a.steps[0], a.steps[len(a.steps)-1]
 	switch {
 	case a.failed != "":
-		what += fmt.Sprintf(" %s %d", fails, first)
+		what += fmt.Sprintf(" %s step %d", fails, first)
 		if len(a.steps) > 1 {
-			what += fmt.Sprintf(" %d times", len(a.steps))
+			what += fmt.Sprintf(", %d times", len(a.steps))
 		}
 		what += fmt.Sprintf(" (%s)", a.failed)
 	case first == last:
-		what += fmt.Sprintf(" takes %d", first)
+		what += fmt.Sprintf(" takes step %d", first)
 	default:
-		what += fmt.Sprintf(" takes %d-%d", first, last)
+		what += fmt.Sprintf(" takes steps %d-%d", first, last)
 	}
 	if len(a.without) > 0 {
 		what += " without " + list(a.without)

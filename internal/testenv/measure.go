@@ -74,14 +74,14 @@ func repeat(t testing.TB, watch func() (stop func() Machine), measure func() (ju
 			continue
 		}
 		if m.quiet() {
-			t.Errorf("the last of %d measurements: %v (on a quiet machine: %v)", attempts, err, m)
+			t.Errorf("the last of %d measurements is wrong, and the machine was quiet (%v): %v", attempts, m, err)
 			return
 		}
 		if wide := judge(Machine{min(m.Taken, mostExcused), m.Late}); wide != nil {
-			t.Errorf("the last of %d measurements: %v, even for a busy machine: %v", attempts, wide, m)
+			t.Errorf("the last of %d measurements is wrong even for a machine this busy (%v): %v", attempts, m, wide)
 			return
 		}
-		t.Logf("the last of %d measurements is right for a busy machine, %v: %v", attempts, m, err)
+		t.Logf("the last of %d measurements is within the tolerance of a machine this busy (%v), but not of a quiet one: %v", attempts, m, err)
 		return
 	}
 }

@@ -374,15 +374,15 @@ func (r *Result) against(p Policy) string {
 	case p.Time.N == 0 && first.Time.N == 0:
 		return fmt.Sprintf("Neither %s nor %s reached %s: their losses ended at %s and %s.", p.Name, first.Name, strings.TrimSuffix(r.goal(), ","), p.FinalText(), first.FinalText())
 	case p.Time.N == 0:
-		text := fmt.Sprintf("%s never reached %s which %s had after %s: it ended at %s", p.Name, r.goal(), first.Name, first.When(), p.FinalText())
+		text := fmt.Sprintf("%s never reached %s, which %s reached after %s. It ended at %s", p.Name, strings.TrimSuffix(r.goal(), ","), first.Name, first.When(), p.FinalText())
 		if p.Own.N > 0 {
-			text += fmt.Sprintf(", and reached that loss %s as fast as %s", ratioText(p.Own), first.Name)
+			text += fmt.Sprintf(", which it reached %s as fast as %s", ratioText(p.Own), first.Name)
 		}
 		return text + "."
 	case first.Time.N == 0:
 		return fmt.Sprintf("%s reached %s after %s. %s never did: it ended at %s.", p.Name, strings.TrimSuffix(r.goal(), ","), p.When(), first.Name, first.FinalText())
 	case p.Sooner.N == 0:
-		return fmt.Sprintf("%s reached %s after %s, and %s after %s, with different seeds.", p.Name, r.goal(), p.When(), first.Name, first.When())
+		return fmt.Sprintf("%s reached %s after %s, and %s after %s, but with no seed both reached it.", p.Name, r.goal(), p.When(), first.Name, first.When())
 	}
 	times := fmt.Sprintf("after %s instead of %s", p.When(), first.When())
 	ratio := fmt.Sprintf("%.2f×", p.Sooner.Median)

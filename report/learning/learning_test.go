@@ -70,7 +70,7 @@ func TestResult(t *testing.T) {
 	if r.Target != 2 || r.Asked || r.Policies[0].Time.Median != 30e6 || r.Policies[1].Unreached != 3 || r.Policies[1].Own.Median != 2.7 {
 		t.Errorf("%+v", r)
 	}
-	if got, want := r.Headline(), "straggler never reached baseline's highest final loss, 2.00, which baseline had after 30.0 s: it ended at 2.200, and reached that loss 2.70× as fast as baseline."; got != want {
+	if got, want := r.Headline(), "straggler never reached baseline's highest final loss, 2.00, which baseline reached after 30.0 s. It ended at 2.200, which it reached 2.70× as fast as baseline."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if p := r.ByPolicy["straggler"]; p.Unreached != 3 || len(p.Curves) != 3 {

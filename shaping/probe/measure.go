@@ -211,8 +211,16 @@ func asPlanned(plan *shaping.Plan, pairs []Pair, tell func(string), what string,
 		if len(pairs) == 0 || try == Tries {
 			return all, nil
 		}
-		tell(fmt.Sprintf("%s: measuring %d pairs again", what, len(pairs)))
+		tell(fmt.Sprintf("%s: measuring %s again", what, count(pairs)))
 	}
+}
+
+// count is the number of pairs in words.
+func count(pairs []Pair) string {
+	if len(pairs) == 1 {
+		return "1 pair"
+	}
+	return fmt.Sprintf("%d pairs", len(pairs))
 }
 
 // asPlanned measures all pairs, and repeats the measurement if a pair deviates
@@ -325,7 +333,7 @@ func (s *Survey) Rates(found []Found, pairs []Pair) error {
 	if took == 0 {
 		return nil
 	}
-	return s.alone(found, pairs, rateFlow(s.plan, pairs), fmt.Sprintf("measuring the rates of %d pairs takes about %v", len(pairs), took.Round(time.Second/10)))
+	return s.alone(found, pairs, rateFlow(s.plan, pairs), fmt.Sprintf("measuring the rates of %s takes about %v", count(pairs), took.Round(time.Second/10)))
 }
 
 // alone measures the goodput of each pair while all others are quiet, for

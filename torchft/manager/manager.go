@@ -168,7 +168,7 @@ func (s *Server) step(e torchft.ManagerEvent) (refused error) {
 		case *torchft.Answer:
 			s.answer(a)
 		case *torchft.GiveUp:
-			s.cfg.Log(fmt.Sprintf("no quorum after %d tries (timed out: %t); the ranks wait for their own time-outs", a.Tries, a.TimedOut))
+			s.cfg.Log(fmt.Sprintf("no quorum (tries: %d, timed out: %t): the ranks get no answer, and wait until their own time-outs", a.Tries, a.TimedOut))
 		case *torchft.Decide:
 			s.voting.AnswerAll(a.Commit)
 		case *torchft.RefuseRank:

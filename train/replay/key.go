@@ -51,7 +51,7 @@ func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error)
 	hash := sha256.New()
 	enc := json.NewEncoder(hash)
 	if err := enc.Encode(what); err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("identifying the training of a run: %w", err)
+		return [sha256.Size]byte{}, fmt.Errorf("computing the key of a run's training: %w", err)
 	}
 	var ended []record.Event // inner steps of whole rounds: their order does not matter
 	tell := func() error {
@@ -77,10 +77,10 @@ func Key(s *resolved.Scenario, events []record.Event) ([sha256.Size]byte, error)
 			continue
 		}
 		if err := tell(); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("identifying the training of a run: %w", err)
+			return [sha256.Size]byte{}, fmt.Errorf("computing the key of a run's training: %w", err)
 		}
 		if err := enc.Encode(&plain); err != nil {
-			return [sha256.Size]byte{}, fmt.Errorf("identifying the training of a run: %w", err)
+			return [sha256.Size]byte{}, fmt.Errorf("computing the key of a run's training: %w", err)
 		}
 	}
 	return [sha256.Size]byte(hash.Sum(nil)), nil

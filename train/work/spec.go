@@ -278,20 +278,24 @@ func (s Steps) String() string {
 func (s *Spec) Describe() []string {
 	lines := []string{"steps: " + s.Steps.String()}
 	for _, c := range s.Classes {
-		line := fmt.Sprintf("class %s: %d workers, whose steps take %v times as long", c.Name, len(c.IDs), c.Factor)
+		workers := "workers"
+		if len(c.IDs) == 1 {
+			workers = "worker"
+		}
+		line := fmt.Sprintf("class %s: %d %s, whose steps take %v times as long", c.Name, len(c.IDs), workers, c.Factor)
 		if c.Phase != 0 {
-			line += fmt.Sprintf(", %v of a day ahead", c.Phase)
+			line += fmt.Sprintf(", with a diurnal load %v of a day ahead", c.Phase)
 		}
 		lines = append(lines, line)
 	}
 	if n := s.Noise; n != nil {
-		lines = append(lines, fmt.Sprintf("noise: steps take %v times as long for %d µs on average, after %d µs on average at normal speed", n.SlowFactor, n.MeanSlow, n.MeanOK))
+		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %v times as long (%d µs on average)", n.MeanOK, n.SlowFactor, n.MeanSlow))
 	}
 	if h := s.Thermal; h != nil {
-		lines = append(lines, fmt.Sprintf("thermal: steps take %v times as long for %d µs, after %d µs at normal speed", h.SlowFactor, h.Cool, h.Heat))
+		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %v times as long", h.Heat, h.Cool, h.SlowFactor))
 	}
 	if d := s.Diurnal; d != nil {
-		lines = append(lines, fmt.Sprintf("diurnal: the time of steps varies by ± %v over a day of %d µs", d.Amplitude, d.Period))
+		lines = append(lines, fmt.Sprintf("diurnal: over a day of %d µs, steps take between %.4g and %.4g times as long", d.Period, 1-d.Amplitude, 1+d.Amplitude))
 	}
 	return lines
 }
