@@ -116,7 +116,7 @@ func AppendHeader(dst []byte, h Header) []byte {
 // which field is wrong.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderLen {
-		return Header{}, fmt.Errorf("%w: %d bytes, but a header has %d", ErrHeader, len(b), HeaderLen)
+		return Header{}, fmt.Errorf("%w: length %d, but a header has %d bytes", ErrHeader, len(b), HeaderLen)
 	}
 	be := binary.BigEndian
 	if magic := be.Uint32(b); magic != headerMagic {
@@ -160,7 +160,7 @@ func (h Header) validate() error {
 	case h.Length < 0 || h.Length > MaxLength:
 		return fmt.Errorf("%w: length %d is outside 0 to %d", ErrHeader, uint64(h.Length), int64(MaxLength))
 	case h.Ranks < 2 || h.Ranks > MaxRanks:
-		return fmt.Errorf("%w: %d ranks are outside 2 to %d", ErrHeader, h.Ranks, MaxRanks)
+		return fmt.Errorf("%w: the number of ranks, %d, is outside 2 to %d", ErrHeader, h.Ranks, MaxRanks)
 	case h.Step > h.Algorithm.lastStep(h.Ranks):
 		return fmt.Errorf("%w: step %d is beyond the last step of %d ranks", ErrHeader, h.Step, h.Ranks)
 	case h.Chunk >= uint32(h.Ranks):
@@ -173,14 +173,14 @@ func (h Header) validate() error {
 	}
 	if h.Phase == End {
 		if h.Coding != Plain || h.Step != 0 || h.Chunk != 0 || h.Piece != 0 || h.Payload != 0 {
-			return fmt.Errorf("%w: the end of a stream has a place or a payload", ErrHeader)
+			return fmt.Errorf("%w: the end of a stream has a coding, step, chunk, piece or payload other than 0", ErrHeader)
 		}
 		return nil
 	}
 	lo, hi := Chunk(int(h.Length), int(h.Ranks), int(h.Chunk))
 	// Every piece but a chunk's only one holds at least one value.
 	if int(h.Count) > hi-lo || int(h.Piece) > max(0, hi-lo-1) {
-		return fmt.Errorf("%w: piece %d of %d values does not fit a chunk of %d",
+		return fmt.Errorf("%w: piece %d, with %d values, does not fit its chunk of %d values",
 			ErrHeader, h.Piece, h.Count, hi-lo)
 	}
 	count, payload := int(h.Count), h.Payload
@@ -191,7 +191,7 @@ func (h Header) validate() error {
 	case h.Coding == Huffman && !h.Format.HasCodes():
 		return fmt.Errorf("%w: values of %d bits cannot be shortened, because they have no codes", ErrHeader, h.Format.Bits)
 	case h.Coding == Huffman && (payload <= scales || payload >= plain):
-		return fmt.Errorf("%w: shortened payload of %d bytes, but the plain payload has %d", ErrHeader, payload, plain)
+		return fmt.Errorf("%w: shortened payload of %d bytes, outside %d to %d", ErrHeader, payload, scales+1, plain-1)
 	}
 	return nil
 }

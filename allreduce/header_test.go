@@ -79,7 +79,7 @@ func TestHeaderRefusals(t *testing.T) {
 		{"version 1", func(b []byte) { b[4] = 1 }},
 		{"phase 0", func(b []byte) { b[5] = 0 }},
 		{"phase 4", func(b []byte) { b[5] = 4 }},
-		{"the end of a stream has a place or a payload", func(b []byte) { b[5] = 3 }},
+		{"the end of a stream has a coding, step, chunk, piece or payload", func(b []byte) { b[5] = 3 }},
 		{"algorithm 3", func(b []byte) { b[6] = 3 }},
 		{"step 2", func(b []byte) { b[6] = 1 }},
 		{"step 2", func(b []byte) { b[6] = 2 }},

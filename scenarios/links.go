@@ -113,7 +113,7 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 	} {
 		switch {
 		case f.given && in.Op != f.of:
-			return p.fail(path+"."+f.name, fmt.Sprintf("%s takes no %s, %s does; remove it", in.Op, f.name, f.of))
+			return p.fail(path+"."+f.name, fmt.Sprintf("%s takes no %s (only %s does); remove it", in.Op, f.name, f.of))
 		case !f.given && in.Op == f.of:
 			return p.fail(path+"."+f.name, fmt.Sprintf("is missing; %s needs it", in.Op))
 		}
@@ -171,7 +171,7 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	case in.Between != nil && (in.ID != nil || oneWay):
 		return p.fail(path+".between", "cannot be combined with id, from or to; give between alone for both ways of a pair")
 	case in.Between != nil && len(in.Between) != 2:
-		return p.fail(path+".between", fmt.Sprintf("names %d nodes; name two", len(in.Between)))
+		return p.fail(path+".between", fmt.Sprintf("must name two nodes, not %d", len(in.Between)))
 	case in.Op == faults.LinkTrace && in.ID == nil:
 		return p.fail(path+".id", "is missing; LinkTrace needs the id of the worker whose access link changes")
 	case in.Op == faults.Cut && in.ID != nil:

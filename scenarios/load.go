@@ -47,7 +47,7 @@ func (l *MachineLoad) Words(dilation float64) string {
 	text += fmt.Sprintf(". In this scenario, all workers together send %s while they reduce", bits(l.Planned))
 	switch {
 	case l.Dilation > dilation:
-		return fmt.Sprintf("%s: run the scenario with a dilation of %g or more (real.dilation, --dilation)", text, l.Dilation)
+		return fmt.Sprintf("%s. That is too much traffic for this machine: run the scenario with a dilation of %g or more (real.dilation, --dilation)", text, l.Dilation)
 	case dilation > 1:
 		return fmt.Sprintf("%s. The scenario's dilation of %g is large enough: the least sufficient dilation is %g", text, dilation, l.Dilation)
 	}

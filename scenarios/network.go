@@ -73,7 +73,7 @@ func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 		for _, f := range fragments {
 			of = append(of, fmt.Sprint(f.Len))
 		}
-		fmt.Fprintf(out, "each round exchanges one of %d fragments in turn; the fragments have %s parameters\n\n", len(of), strings.Join(of, ", "))
+		fmt.Fprintf(out, "the rounds exchange %d fragments in rotation, one per round (parameters of each fragment: %s)\n\n", len(of), strings.Join(of, ", "))
 	}
 	writeRegions(out, s)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -134,9 +134,9 @@ func writeRegions(out io.Writer, s *Scenario) {
 		return
 	}
 	if n := s.Train.Ranks(); n > 1 {
-		fmt.Fprintf(out, "replica groups of %d ranks: each rank has %d of the %d parameters, and reduces them with the same rank of the other groups\n", n, s.Train.Shard(s.Real.Parameters), s.Real.Parameters)
+		fmt.Fprintf(out, "replica groups of %d ranks: each rank holds %d of the %d parameters, and reduces them with the ranks of the same number in the other groups\n", n, s.Train.Shard(s.Real.Parameters), s.Real.Parameters)
 	} else if s.Train.Regions != nil {
-		fmt.Fprintf(out, "all regions take every %d. outer step together; each region takes the other outer steps by itself\n", s.Train.Regions.Every)
+		fmt.Fprintf(out, "the workers of all regions reduce together in outer steps whose number is a multiple of %d. In other outer steps, each region reduces on its own\n", s.Train.Regions.Every)
 	} else {
 		return
 	}

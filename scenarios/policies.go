@@ -156,7 +156,7 @@ func (p *parser) validatePolicies(all Policies) {
 		p.note(p.fail("policy.join", fmt.Sprintf("%q is not a way to join; choose one of %s", join, errs.List(policy.JoinModes))))
 	}
 	if rejoin := all.Rejoin; rejoin != "" && !slices.Contains(policy.RejoinModes, rejoin) {
-		p.note(p.fail("policy.rejoin", fmt.Sprintf("%q is not a way to come back; choose one of %s", rejoin, errs.List(policy.RejoinModes))))
+		p.note(p.fail("policy.rejoin", fmt.Sprintf("%q is not a way to rejoin; choose one of %s", rejoin, errs.List(policy.RejoinModes))))
 	}
 	p.note(p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount))
 	if w := all.StalenessWeight; !(w >= 0 && w <= 1) {
@@ -297,7 +297,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		}
 	}
 	if t, is := p.(*torchft.Policy); is && t.InitSync && s.Train.Ranks() > 1 && s.Exchange().Overlap > 0 {
-		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, and init_sync does not support overlapping rounds with groups of several ranks: after a failure their training cannot be computed; remove one of the three", s.Exchange().Overlap)}
+		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, but init_sync does not support overlapping rounds of groups of several ranks, whose training after a failure cannot be computed; set overlap to 0, init_sync to false, or group_world_size to 1", s.Exchange().Overlap)}
 	}
 	cfg := s.configuration()
 	cfg.Policy = p

@@ -51,7 +51,7 @@ bad.yaml:16: policy.straggler.k: is -1; it must lie in [0, 1000]
 bad.yaml:17: policy.join: "never" is not a way to join; choose one of running, next, zeros, blocking
 bad.yaml:19: real.time_scale: is 0; it must lie in (0, 1000000]
 bad.yaml:20: real.tcp: is "?"; name a congestion control of the kernel, such as reno, cubic or bbr
-bad.yaml:21: real.all_reduce.bits: is 6; codes have 8 or 4 bits, bfloat16 has 16, and float32 has 32
+bad.yaml:21: real.all_reduce.bits: is 6; choose 8 or 4 for codes, 16 for bfloat16, or 32 for float32
 bad.yaml:21: real.all_reduce.connections: is -1; it must not be negative
 bad.yaml:23: real.links.nodes.w0.rate_up: rate "fast" is not a number with a unit: write it as tc does, for example 100mbit`},
 		{"two injects and a worker of a class", strings.Replace(valid, inject, "{op: Crash, id: 7, at: 900}\n  - {op: Crash, id: 1, at: 5}", 1) + "work:\n  classes: [{name: a, ids: [3], factor: 1}]\n",

@@ -251,7 +251,7 @@ func assign(v reflect.Value, steps []step, value reflect.Value) (problem string)
 		return assign(v.FieldByIndex(first.field), rest, value)
 	case first.list:
 		if first.index >= v.Len() || v.Len() == 0 || first.index < every {
-			return fmt.Sprintf("is not in the list, which has %d entries", v.Len())
+			return fmt.Sprintf("is not in the list (number of entries: %d)", v.Len())
 		}
 		n := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 		reflect.Copy(n, v)

@@ -89,7 +89,7 @@ func (s *Scenario) FindProgram() (path string, err error) {
 	}
 	if path, err = exec.LookPath(name); err != nil {
 		return "", &Error{File: s.Name, Field: "train.program", Problem: fmt.Sprintf(
-			"%q is not there: %v; install it, or write its path from the scenario's folder, %s", s.Train.Program[0], err, s.Train.Dir)}
+			"the program %q was not found: %v; install it, or write its path from the scenario's folder, %s", s.Train.Program[0], err, s.Train.Dir)}
 	}
 	return path, nil
 }
@@ -101,7 +101,7 @@ const notGiven = math.MinInt
 func (p *parser) fillParameters(s *Scenario) error {
 	own, given := s.Train.Parameters(), s.Real.Parameters
 	if own != 0 && given != notGiven && given != own {
-		return p.fail("real.parameters", fmt.Sprintf("is %d, but the model of the section train has %d; remove it", given, own))
+		return p.fail("real.parameters", fmt.Sprintf("is %d, but the model of the section train has %d parameters; remove real.parameters", given, own))
 	}
 	switch {
 	case given == notGiven && own == 0 && s.Train.Foreign():

@@ -212,7 +212,7 @@ func TestInitSyncOfOverlappingRanks(t *testing.T) {
 	if _, err := s.Resolve("torchft:sync=true"); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Resolve("torchft:init_sync=true"); err == nil || !strings.Contains(err.Error(), "train.outer.overlap: is 1, and init_sync does not support") {
+	if _, err := s.Resolve("torchft:init_sync=true"); err == nil || !strings.Contains(err.Error(), "train.outer.overlap: is 1, but init_sync does not support") {
 		t.Errorf("error %v", err)
 	}
 }

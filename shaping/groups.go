@@ -132,7 +132,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 			r.reject(field, "cannot combine between with from or to; give between for both ways, or from and to for one")
 			continue
 		case p.Between != nil && len(p.Between) != 2:
-			r.reject(field+".between", "names %d groups; name two, or one twice for the paths within it", len(p.Between))
+			r.reject(field+".between", "must name two groups, not %d; for the paths within a group, name the group twice", len(p.Between))
 			continue
 		case p.Between != nil:
 			a, b := p.Between[0], p.Between[1]

@@ -128,7 +128,7 @@ func TestTheLanguageNamesTheFieldAndTheMend(t *testing.T) {
 		{`groups: {a: {nodes: [w0-w1]}, b: {nodes: [w1]}}`, `real.links.groups.b.nodes[0]: node w1 is also in the group a; a node can be in one group only`},
 		{groups + `paths: [{between: [a, c]}]`, `real.links.paths[0].between[1]: there is no group "c"; the groups are a, b`},
 		{groups + `paths: [{from: a}]`, `real.links.paths[0].to: there is no group ""; the groups are a, b`},
-		{groups + `paths: [{between: [a]}]`, `real.links.paths[0].between: names 1 groups; name two, or one twice for the paths within it`},
+		{groups + `paths: [{between: [a]}]`, `real.links.paths[0].between: must name two groups, not 1; for the paths within a group, name the group twice`},
 		{groups + `paths: [{between: [a, b], to: b}]`, `real.links.paths[0]: cannot combine between with from or to; give between for both ways, or from and to for one`},
 		{groups + `paths: [{between: [a, b]}, {from: b, to: a}]`, `real.links.paths[1]: the path from b to a is already given by paths[0]; merge the two`},
 		{groups + `paths: [{between: [a, b], jitter: 9ms}]`, `real.links.paths[0].jitter: 9ms exceeds the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},

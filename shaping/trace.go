@@ -60,7 +60,7 @@ func ParseTrace(text []byte) (*Pace, error) {
 		}
 	}
 	if mean := oneFrame(period / time.Duration(len(windows))); mean < leastPace {
-		return nil, &TraceError{Problem: fmt.Sprintf("%d lines in %v make a rate of %dbit, below the least rate of a link (1kbit); use a trace of a faster link, or cut the end of the trace", lines, length, mean)}
+		return nil, &TraceError{Problem: fmt.Sprintf("the mean rate of the trace, %dbit, is below the least rate of a link, 1kbit (lines: %d, length: %v); use a trace of a faster link, or cut the end of the trace", mean, lines, length)}
 	}
 	p := &Pace{Period: Duration(period), Rates: make([]Rate, len(windows))}
 	each := period / time.Duration(len(windows))

@@ -66,7 +66,7 @@ func TestParseTraceNamesTheLine(t *testing.T) {
 		{"1\n\n2\n", "line 2: is empty; remove it"},
 		{"12 Mbit/s\n", `line 1: "12 Mbit/s" is not a whole number of milliseconds from 0; write for example 25`},
 		{"3600001\n", "line 1: 3600001 ms is beyond 1h0m0s, the limit for the length of a trace; cut the trace"},
-		{"50000\n", "line 0: 1 lines in 50s make a rate of 242bit, below the least rate of a link (1kbit); use a trace of a faster link, or cut the end of the trace"},
+		{"50000\n", "line 0: the mean rate of the trace, 242bit, is below the least rate of a link, 1kbit (lines: 1, length: 50s); use a trace of a faster link, or cut the end of the trace"},
 		{"0.5 12.5\n", `line 1: "0.5 12.5" has two columns, perhaps a time and a rate; a trace in Mahimahi's format has one, the time in milliseconds of each full packet: convert it, so that a rate of R bit/s gives R × seconds ÷ 12112 lines`},
 		{strings.Repeat("1\n", 1<<17), "line 0: the highest rate of 1587544.064mbit is above 1tbit; write times in milliseconds"},
 	} {

@@ -30,7 +30,7 @@ func TestConvert(t *testing.T) {
 		return rest
 	}
 	want := trace("persistent_straggler")
-	for format, said := range map[string]string{"churn": "testbed: persistent_straggler: real is left out: churn plays no real network and no links\n", "yaml": "", "json": ""} {
+	for format, said := range map[string]string{"churn": "testbed: persistent_straggler: real is left out: churn simulates neither a real network nor links\n", "yaml": "", "json": ""} {
 		r := testbed(t, "convert", "persistent_straggler", "--to", format)
 		if r.code != 0 || r.stderr != said || json.Valid([]byte(r.stdout)) != (format != "yaml") {
 			t.Errorf("%s: exit code %d, said %q\n%s", format, r.code, r.stderr, r.stdout)

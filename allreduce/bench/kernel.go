@@ -151,7 +151,7 @@ func (o *KernelOptions) Check() error {
 	}
 	for _, n := range o.Cores {
 		if n < 1 || n > runtime.NumCPU() {
-			return errs.Fieldf("cores", "%d: this machine has 1 to %d", n, runtime.NumCPU())
+			return errs.Fieldf("cores", "%d must lie between 1 and %d, the number of cores of this machine", n, runtime.NumCPU())
 		}
 	}
 	for _, name := range o.Against {
@@ -170,7 +170,7 @@ func (o *KernelOptions) Check() error {
 	}
 	for _, r := range o.Routes {
 		if !slices.Contains(int8.Routes(), r) {
-			return errs.Fieldf("route", "%s: this machine has %s", r, strings.Join(int8.Routes(), ", "))
+			return errs.Fieldf("route", "%s: this machine has no such route; choose from %s", r, strings.Join(int8.Routes(), ", "))
 		}
 	}
 	return nil
@@ -208,11 +208,11 @@ func Kernels(o KernelOptions) ([]Kernel, error) {
 		}
 	}
 	began := time.Now()
-	tell("measuring the errors of %d values", accuracyValues)
+	tell("measuring the error of each format on %d values", accuracyValues)
 	accuracy := o.accuracy()
 	var results []Kernel
 	for _, size := range o.Sizes {
-		tell("measuring %v, up to %d rounds", size, o.Rounds)
+		tell("measuring the kernels with vectors of %v (rounds: at most %d)", size, o.Rounds)
 		r, err := o.measure(size, func() bool { return o.Within > 0 && time.Since(began) > o.Within })
 		if err != nil {
 			return nil, err

@@ -30,7 +30,11 @@ func (m Machine) WithKernels() Machine {
 
 // line describes the machine in words.
 func (m Machine) line() string {
-	return fmt.Sprintf("%s, %d cores, Linux %s, %s, kernels %s", m.Processor, m.Cores, m.Kernel, m.Go, m.Kernels)
+	cores := "cores"
+	if m.Cores == 1 {
+		cores = "core"
+	}
+	return fmt.Sprintf("%s, %d %s, Linux %s, %s, kernels %s", m.Processor, m.Cores, cores, m.Kernel, m.Go, m.Kernels)
 }
 
 // ThisMachine describes this machine, without its Kernels. On systems other

@@ -93,7 +93,7 @@ func (s *Settings) Check() error {
 	case s.Order != allreduce.NaiveOrder && s.Order != OptimisedOrder:
 		return errs.Fieldf("order", "%s: choose %s or %s", s.Order, allreduce.NaiveOrder, OptimisedOrder)
 	case s.Order == OptimisedOrder && a != allreduce.Ring:
-		return errs.Fieldf("order", "%s: only the ring has an order", s.Order)
+		return errs.Fieldf("order", "%s: only the ring has an order; leave out the order, or choose the algorithm %s", s.Order, allreduce.Ring)
 	}
 	if field, problem := s.Format().Problem(); field != "" {
 		return errs.Fieldf(field, "%s", problem)

@@ -34,14 +34,14 @@ func (r *Ring) WriteText(out io.Writer) error {
 		line("bound", "%.4g s at 8 bit per value: %.3f × the bound", *r.BoundSeconds, *r.RatioToBound)
 	}
 	if r.BusyLink != "" {
-		line("", "the bound assumes the planned rates; while packets waited, %s sent at %.1f %% of its rate, the largest deviation of all links", r.BusyLink, 100*r.BusyShare)
+		line("", "the bound assumes the planned rates. While packets waited, %s sent at %.1f %% of its planned rate, and no link deviated more", r.BusyLink, 100*r.BusyShare)
 	}
 	if o := r.Ordered; o != nil {
 		line("order", "%v: %.3f × as fast as the naive order (%.4g s), predicted %.3f ×", o.Ring, o.MeasuredGain, o.NaiveSecondsMedian, o.PredictedGain)
 	}
 	line("phases", "start %.4g s, reduce-scatter %.4g s, all-gather %.4g s", r.Phases.StartSeconds, r.Phases.ReduceScatterSeconds, r.Phases.AllGatherSeconds)
 	line("bandwidth", "%.3f GB/s of float32, %.3f GB/s of the bus", r.AlgorithmGBs, r.BusGBs)
-	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections, all workers", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
+	line("bytes", "%.2f MB of frames, %.2f MB on the wire, %d connections (sums over all workers)", float64(r.FrameBytes)/1e6, float64(r.BytesOnWire)/1e6, r.ConnectionsUsed)
 	if r.Bits <= 8 { // others have no codes
 		line("coding", "entropy %s: codes shortened in %.0f %% of the reductions", r.Entropy, 100*r.CodedShare)
 	}
@@ -54,7 +54,7 @@ func (r *Ring) WriteText(out io.Writer) error {
 		line("", "%.3f %% of the mean over all reductions, with error feedback", 100*r.AveragedError)
 	}
 	if len(r.Against) > 0 {
-		line("rivals", "over TCP: %s", r.Links.TCP)
+		line("rivals", "over TCP with the congestion control %s", r.Links.TCP)
 	}
 	for _, a := range r.Against {
 		if a.Problem != "" {
@@ -165,7 +165,7 @@ func autoVerdict(results []Kernel) string {
 // size with more than one form.
 func writeChoices(out io.Writer, results []Kernel) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
-	head := "\nauto, as measured at its first use\nkernel\tsize\troute\tmeasured\tms\t\n"
+	head := "\nthe choices of route auto, measured at its first use\nkernel\tsize\troute\tmeasured\tms\t\n"
 	for i, k := range results {
 		same := func(other Kernel) bool {
 			return other.Choice != nil && other.Kernel == k.Kernel && other.Bytes == k.Bytes

@@ -23,7 +23,7 @@ func ReadVector(name string) ([]float32, error) {
 		parse = parseNPY
 	case ".raw":
 	default:
-		return nil, fmt.Errorf("%s: a file of values ends in .npy or .raw", name)
+		return nil, fmt.Errorf("%s: the name of a file of values must end in .npy or .raw", name)
 	}
 	if info, err := os.Stat(name); err == nil && info.Size() > maxVectorBytes {
 		return nil, fmt.Errorf("%s: has %d bytes, above the limit of %d: cut the file", name, info.Size(), int64(maxVectorBytes))
@@ -104,7 +104,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 		}
 		d, err := strconv.Atoi(field)
 		if err != nil {
-			return 0, 0, fmt.Errorf("the shape has %q values in a dimension: write the file with numpy.save", field)
+			return 0, 0, fmt.Errorf("the shape has the dimension %q, which is not a number or too large: write the file with numpy.save", field)
 		}
 		dimensions++
 		if d > 0 && n > most/d {
@@ -117,7 +117,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 
 func parseRaw(b []byte) ([]float32, error) {
 	if len(b)%floatBytes != 0 {
-		return nil, fmt.Errorf("has %d bytes, which is not a whole number of 4-byte float32 values: write the file with a.astype('<f4').tofile(file)", len(b))
+		return nil, fmt.Errorf("has a length in bytes of %d, which is not a multiple of 4 (float32): write the file with a.astype('<f4').tofile(file)", len(b))
 	}
 	return toFloat32(b, floatBytes)
 }

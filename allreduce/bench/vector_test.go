@@ -57,7 +57,7 @@ func TestReadVector(t *testing.T) {
 		"too short":         {"a.npy", npy(1, f4, three[:11]), "has 11 bytes of values"},
 		"too long":          {"a.npy", npy(1, f4, append(three, 0)), "has 13 bytes of values"},
 		"beyond all bounds": {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", three), "the shape asks for"},
-		"no number":         {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", three), "in a dimension"},
+		"no number":         {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", three), "which is not a number or too large"},
 		"nothing":           {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", nil), "has no values"},
 		"version 4":         {"a.npy", npy(4, f4, three), "version 4"},
 		"no header":         {"a.npy", npy(1, "{}", three), "lacks descr"},
@@ -65,8 +65,8 @@ func TestReadVector(t *testing.T) {
 		"another file":      {"a.npy", three, "is not a .npy file"},
 		"NaN":               {"a.raw", floats32(1, float32(math.NaN())), "a.raw: value 1 is NaN"},
 		"too large":         {"a.npy", npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", floats64(1e300)), "value 0 is +Inf"},
-		"ragged":            {"a.raw", three[:7], "has 7 bytes"},
-		"another kind":      {"a.csv", three, "ends in .npy or .raw"},
+		"ragged":            {"a.raw", three[:7], "in bytes of 7, which is not a multiple of 4"},
+		"another kind":      {"a.csv", three, "must end in .npy or .raw"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), test.file)

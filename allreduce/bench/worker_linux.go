@@ -135,7 +135,7 @@ type worker struct {
 }
 
 func (w *worker) reduce(ctx context.Context, order Order) (Reduced, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not done within the timeout of %v", w.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("the reduction took longer than its timeout of %v", w.Timeout))
 	defer cancel()
 	w.measured = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) == nil // resets the peak (proc(5))
 	w.cpu, w.wire = processCPU(), sentBytes(w.Interface)

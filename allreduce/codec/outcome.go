@@ -38,13 +38,13 @@ func (o *Outcome) Check(length int) error {
 	err := o.Format().Check()
 	switch {
 	case o.Length != length:
-		return fmt.Errorf("the outcome has %d values, but %d are expected", o.Length, length)
+		return fmt.Errorf("the length of the outcome is %d, but must be %d", o.Length, length)
 	case o.Ranks < 2 || o.Ranks > allreduce.MaxRanks:
-		return fmt.Errorf("the outcome is of %d ranks, outside 2 to %d", o.Ranks, allreduce.MaxRanks)
+		return fmt.Errorf("the number of ranks in the outcome is %d, outside 2 to %d", o.Ranks, allreduce.MaxRanks)
 	case err != nil:
 		return fmt.Errorf("outcome: %w", err)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
-		return fmt.Errorf("the outcome has pieces of %d values, which are not whole blocks of %d", o.Piece, o.Block)
+		return fmt.Errorf("the piece size of the outcome is %d, which is not a positive multiple of its block size, %d", o.Piece, o.Block)
 	}
 	return nil
 }

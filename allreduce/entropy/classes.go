@@ -128,12 +128,12 @@ func magnitude(stretch []byte) uint32 {
 func (c *Coder) decodeClasses(codes, short []byte, k int) error {
 	n := mapLen(len(codes))
 	if len(short) < n {
-		return fmt.Errorf("short form of %d codes has %d bytes", len(codes), len(short))
+		return fmt.Errorf("short form of %d codes has a length of %d bytes, but its class map alone takes %d", len(codes), len(short), n)
 	}
 	m, short := classMap(short[:n]), short[n:]
 	at := m.places(len(codes))
 	if at[k] < len(codes) {
-		return fmt.Errorf("%d codes are of no class", len(codes)-at[k])
+		return fmt.Errorf("the class map covers only %d of %d codes", at[k], len(codes))
 	}
 	sorted := c.room(len(codes))
 	for class := range k {
@@ -144,7 +144,7 @@ func (c *Coder) decodeClasses(codes, short []byte, k int) error {
 		length := int64(binary.BigEndian.Uint32(short))
 		short = short[classHeader:]
 		if length > int64(min(len(part), len(short))) {
-			return fmt.Errorf("class %d of %d codes has %d bytes, %d are left", class, len(part), length, len(short))
+			return fmt.Errorf("the form of class %[1]d has a length of %[3]d bytes: it must be at most %[2]d, one per code, and at most %[4]d, the rest of the short form", class, len(part), length, len(short))
 		}
 		form := short[:length]
 		short = short[length:]
@@ -155,7 +155,7 @@ func (c *Coder) decodeClasses(codes, short []byte, k int) error {
 		}
 	}
 	if len(short) > 0 {
-		return fmt.Errorf("%d bytes follow the last class", len(short))
+		return fmt.Errorf("data follows the last class (bytes: %d)", len(short))
 	}
 	for i := 0; i*stretchCodes < len(codes); i++ {
 		class := m.class(i)

@@ -83,7 +83,7 @@ func (c *Coder) encodeOne(dst, codes []byte) ([]byte, bool) {
 // Any input is safe.
 func (c *Coder) Decode(codes, short []byte) error {
 	if len(short) >= len(codes) || len(codes) > MaxCodes {
-		return fmt.Errorf("short form of %d codes has %d bytes", len(codes), len(short))
+		return fmt.Errorf("short form of %d codes has a length of %d bytes: it must be shorter than the codes, and these at most %d", len(codes), len(short), MaxCodes)
 	}
 	if len(codes) < 2*classCodes {
 		return c.decodeOne(codes, short)
@@ -97,7 +97,7 @@ func (c *Coder) Decode(codes, short []byte) error {
 	case k >= 2 && k <= maxClasses:
 		return c.decodeClasses(codes, short, k)
 	default:
-		return fmt.Errorf("short form has %d classes", k)
+		return fmt.Errorf("short form has %d classes, outside 1 to %d", k, maxClasses)
 	}
 }
 

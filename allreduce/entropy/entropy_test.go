@@ -192,22 +192,22 @@ func TestBadClasses(t *testing.T) {
 	}
 	n := 1 + mapLen(len(in))
 	for says, edit := range map[string]func([]byte) []byte{
-		"has no bytes":               func(b []byte) []byte { return nil },
-		"has 0 classes":              func(b []byte) []byte { b[0] = 0; return b },
-		"has 5 classes":              func(b []byte) []byte { b[0] = 5; return b },
-		"huffman table":              func(b []byte) []byte { b[0] = 1; clear(b[1:]); return b },
-		"of 65536 codes has 3 bytes": func(b []byte) []byte { return b[:4] },
-		"ends before class 0":        func(b []byte) []byte { return b[:n+classHeader-1] },
-		"ends before class 1":        func(b []byte) []byte { return b[:n+classHeader+int(binary.BigEndian.Uint32(b[n:]))] },
-		"are of no class": func(b []byte) []byte {
+		"has no bytes":                           func(b []byte) []byte { return nil },
+		"has 0 classes":                          func(b []byte) []byte { b[0] = 0; return b },
+		"has 5 classes":                          func(b []byte) []byte { b[0] = 5; return b },
+		"huffman table":                          func(b []byte) []byte { b[0] = 1; clear(b[1:]); return b },
+		"of 65536 codes has a length of 3 bytes": func(b []byte) []byte { return b[:4] },
+		"ends before class 0":                    func(b []byte) []byte { return b[:n+classHeader-1] },
+		"ends before class 1":                    func(b []byte) []byte { return b[:n+classHeader+int(binary.BigEndian.Uint32(b[n:]))] },
+		"the class map covers only": func(b []byte) []byte {
 			return append(bytes.Repeat([]byte{2}, 1), append(bytes.Repeat([]byte{0xaa}, n-1), make([]byte, 2*classHeader)...)...)
 		},
-		"has 4294967295 bytes":        func(b []byte) []byte { binary.BigEndian.PutUint32(b[n:], math.MaxUint32); return b },
-		"class 1 of 32768 codes has":  func(b []byte) []byte { return b[:len(b)-1] },
-		"1 bytes follow":              func(b []byte) []byte { return append(b, 0) },
-		"class 0: huffman":            func(b []byte) []byte { clear(b[n+classHeader:]); return b },
-		"class 0: huffman streams":    func(b []byte) []byte { clear(b[1:n]); return b }, // other classes' sizes
-		"class 0: short form of 3276": func(b []byte) []byte { clear(b[n:]); return b },
+		"class 0 has a length of 4294967295 bytes": func(b []byte) []byte { binary.BigEndian.PutUint32(b[n:], math.MaxUint32); return b },
+		"the form of class 1 has a length of":      func(b []byte) []byte { return b[:len(b)-1] },
+		"follows the last class (bytes: 1)":        func(b []byte) []byte { return append(b, 0) },
+		"class 0: huffman":                         func(b []byte) []byte { clear(b[n+classHeader:]); return b },
+		"class 0: huffman streams":                 func(b []byte) []byte { clear(b[1:n]); return b }, // other classes' sizes
+		"class 0: short form of 3276":              func(b []byte) []byte { clear(b[n:]); return b },
 	} {
 		err := c.Decode(make([]byte, len(in)), edit(bytes.Clone(good)))
 		if err == nil || !strings.Contains(err.Error(), says) {

@@ -236,7 +236,7 @@ type Choice struct {
 // Why gives the reason in words: the rate of each possible route.
 func (c Choice) Why() string {
 	if len(c.Rates) == 0 {
-		return "the only form"
+		return "the only route"
 	}
 	var all []string
 	for _, r := range c.Rates {

@@ -124,9 +124,9 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"the peer's pieces have 499 values", edited(func(h *allreduce.Header) { h.Count = 499 })},
 		{"unexpected EOF", frame(first(1, length))[:allreduce.HeaderLen+7]},
 		{"unexpected EOF", frame(first(1, length))}, // and no end
-		{"the end of a stream has a place or a payload", append(frame(first(1, length)), edited(func(h *allreduce.Header) { h.Phase, h.Step = allreduce.End, 0 })...)},
+		{"the end of a stream has a coding, step, chunk, piece or payload", append(frame(first(1, length)), edited(func(h *allreduce.Header) { h.Phase, h.Step = allreduce.End, 0 })...)},
 		{"a stream has no frames", end(1, 1)},
-		{"all streams of the peer have ended, but 1 frames are missing", append(frame(first(1, length)), end(1, 1)...)},
+		{"all streams of the peer ended before its last frame (missing frames: 1)", append(frame(first(1, length)), end(1, 1)...)},
 		{"data follows the end", append(frame(first(1, length)), append(end(1, 0), 1)...)},
 		{"a frame has the wrong epoch, 3", append(frame(first(1, length)), end(3, 1)...)},
 	} {
@@ -196,7 +196,7 @@ func TestEndOfAPeersSending(t *testing.T) {
 			})
 			other.send(stream(mean, 0)).Close()
 		}},
-		{"its connections end", "all connections of the peer have ended, but 1 frames are missing", func(_ *ring, i *intruder) {
+		{"its connections end", "all connections of the peer ended before its last frame (missing frames: 1)", func(_ *ring, i *intruder) {
 			i.conn.CloseWithError(connClosing, "")
 		}},
 	} {

@@ -113,7 +113,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 	s.ended++
 	s.streams = max(s.streams, int(h.Count))
 	if n := s.due.Load(); s.ended == s.streams && n > 0 {
-		return codeMalformed, fmt.Errorf("all streams of the peer have ended, but %d frames are missing", n)
+		return codeMalformed, fmt.Errorf("all streams of the peer ended before its last frame (missing frames: %d)", n)
 	}
 	return 0, nil
 }
@@ -122,7 +122,7 @@ func (r *run) ended(a *arrival, h allreduce.Header) (quic.StreamErrorCode, error
 func (r *run) gone(rank int) {
 	if n := r.inputs[rank].due.Load(); n > 0 {
 		name := r.op.Peers[rank].Name
-		r.abort(&PeerError{name, fmt.Errorf("receive from %s: all connections of the peer have ended, but %d frames are missing", name, n)})
+		r.abort(&PeerError{name, fmt.Errorf("receive from %s: all connections of the peer ended before its last frame (missing frames: %d)", name, n)})
 	}
 }
 

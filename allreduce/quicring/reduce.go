@@ -91,21 +91,21 @@ func (op Op) check(data, out []float32) error {
 	case len(op.Peers) == 0 || len(op.Peers) > allreduce.MaxRanks:
 		return fmt.Errorf("the ring has %d peers, outside 1 to %d", len(op.Peers), allreduce.MaxRanks)
 	case op.Rank < 0 || op.Rank >= len(op.Peers):
-		return fmt.Errorf("rank %d is not in the ring of %d peers", op.Rank, len(op.Peers))
+		return fmt.Errorf("rank %d is not in the ring (number of peers: %d)", op.Rank, len(op.Peers))
 	case op.Round < 0 || op.Round > math.MaxUint32:
 		return fmt.Errorf("round %d is outside 0 to %d", op.Round, uint32(math.MaxUint32))
 	case !slices.Contains(allreduce.Algorithms, op.Algorithm):
 		return fmt.Errorf("there is no algorithm %d", op.Algorithm)
 	case op.Algorithm == allreduce.Hierarchical && len(op.Groups) != len(op.Peers):
-		return fmt.Errorf("%d ranks have groups, but the ring has %d peers", len(op.Groups), len(op.Peers))
+		return fmt.Errorf("the number of ranks with a group is %d, but the ring has %d peers", len(op.Groups), len(op.Peers))
 	case len(data) != len(out):
-		return fmt.Errorf("there are %d values to reduce, but room for %d", len(data), len(out))
+		return fmt.Errorf("the input has %d values, but the output has room for %d", len(data), len(out))
 	case len(data) > allreduce.MaxLength:
 		return fmt.Errorf("%d values exceed the limit of %d", len(data), int64(allreduce.MaxLength))
 	case len(data) > 0 && &data[0] == &out[0]:
 		return errors.New("input and output are the same slice")
 	case op.Residual != nil && len(op.Residual) != len(data):
-		return fmt.Errorf("there are %d values to reduce, but a residual of %d", len(data), len(op.Residual))
+		return fmt.Errorf("the input has %d values, but the residual has %d", len(data), len(op.Residual))
 	}
 	names := make(map[string]bool, len(op.Peers))
 	for i, p := range op.Peers {

@@ -279,7 +279,7 @@ func TestInvalidCalls(t *testing.T) {
 		{"round -1", Op{Round: -1, Peers: r.peers}, data, out},
 		{"room for 9", good, data, out[:9]},
 		{"algorithm 9", Op{Peers: r.peers, Algorithm: 9}, data, out},
-		{"1 ranks have groups", Op{Peers: r.peers, Algorithm: allreduce.Hierarchical, Groups: []int{0}}, data, out},
+		{"the number of ranks with a group is 1", Op{Peers: r.peers, Algorithm: allreduce.Hierarchical, Groups: []int{0}}, data, out},
 		{"same slice", good, data, data},
 		{"name", Op{Peers: []Peer{r.peers[0], r.peers[0]}}, data, out},
 		{"name", Op{Peers: []Peer{{}}}, data, out},

@@ -101,11 +101,11 @@ func (a Spec) validateRates(workers int) error {
 	case !given && a.Rates != nil:
 		return bad(at, fmt.Sprintf("is given, but the order is %s; remove it, or write order: %s", a.Order, OrderGivenRates))
 	case given && len(a.Rates) != workers:
-		return bad(at, fmt.Sprintf("has %d rows for %d workers; give one row for each worker, in the order of the workers", len(a.Rates), workers))
+		return bad(at, fmt.Sprintf("must have one row for each worker, in the order of the workers (rows: %d, workers: %d)", len(a.Rates), workers))
 	}
 	for i, row := range a.Rates {
 		if len(row) != workers {
-			return bad(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("has %d rates for %d workers; give one rate to each worker, in the order of the workers (the rate to the worker itself is ignored)", len(row), workers))
+			return bad(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("must have one rate to each worker, in the order of the workers (rates: %d, workers: %d); the rate to the worker itself is ignored", len(row), workers))
 		}
 	}
 	return nil

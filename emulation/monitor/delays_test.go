@@ -38,7 +38,7 @@ func TestDecisionsForWantOfAProcessor(t *testing.T) {
 				all = append(all, late{round + 1, 0, 500 * ms})
 			}
 			return all
-		}(), 0, false, fidelity.Suspect, "inner steps took 50 % of a round longer because their computation waited"},
+		}(), 0, false, fidelity.Suspect, "waiting for a processor lengthened inner steps by 50 % of a round"},
 	} {
 		m := New(2, allreduce.Ring)
 		at := 100 * time.Hour

@@ -93,7 +93,7 @@ func TestVerdicts(t *testing.T) {
 		"nothing": {history{}, [3]fidelity.Level{valid, valid, valid}, valid, ""},
 		"late timers in one round": {
 			history{timers: map[int]time.Duration{2: 100 * ms}},
-			[3]fidelity.Level{valid, invalid, valid}, suspect, "1 of 3 rounds are invalid",
+			[3]fidelity.Level{valid, invalid, valid}, suspect, "invalid rounds: 1 of 3",
 		},
 		"late timers in most rounds": {
 			history{timers: map[int]time.Duration{1: 20 * ms, 2: 100 * ms, 3: 100 * ms}},
@@ -105,18 +105,18 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a few drops": {
 			history{router: counts([3]uint64{0, 5, 0}, [3]time.Duration{})},
-			[3]fidelity.Level{valid, suspect, valid}, suspect, "5 packets were dropped against the plan because a buffer was full",
+			[3]fidelity.Level{valid, suspect, valid}, suspect, "full buffers dropped packets against the plan: 5",
 		},
 		"many drops in one round": {
 			history{router: counts([3]uint64{0, 25, 0}, [3]time.Duration{})},
-			[3]fidelity.Level{valid, invalid, valid}, suspect, "25 packets were dropped against the plan because a buffer was full",
+			[3]fidelity.Level{valid, invalid, valid}, suspect, "full buffers dropped packets against the plan: 25",
 		},
 		"drops of the kernel's queues are of no round": {
-			history{excess: 7}, [3]fidelity.Level{valid, valid, valid}, invalid, "7 packets were dropped",
+			history{excess: 7}, [3]fidelity.Level{valid, valid, valid}, invalid, "full buffers dropped packets against the plan: 7",
 		},
 		"the host takes the processor away, and timers are late": {
 			history{steal: map[int]uint64{1: 10, 2: 30}, timers: map[int]time.Duration{1: 20 * ms, 2: 100 * ms, 3: 100 * ms}},
-			[3]fidelity.Level{suspect, invalid, invalid}, invalid, "the host took 13 % of the CPU time away",
+			[3]fidelity.Level{suspect, invalid, invalid}, invalid, "the hypervisor took 13 % of the CPU time away",
 		},
 		"the host takes the processor away, and all is right": {
 			history{steal: map[int]uint64{1: 10, 2: 30}}, [3]fidelity.Level{valid, valid, valid}, valid, "",

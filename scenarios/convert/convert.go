@@ -90,7 +90,7 @@ func File(s *scenarios.Scenario, to Format, name string) (lost []string, err err
 		return nil, err
 	}
 	if err := os.WriteFile(name, text, 0o644); err != nil {
-		return nil, fmt.Errorf("writing the converted %s: %w", s.Name, err)
+		return nil, fmt.Errorf("writing the converted scenario %s: %w", s.Name, err)
 	}
 	_, err = scenarios.Load(name)
 	return lost, err
@@ -152,12 +152,12 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	}
 	back.Real.Injects = s.Real.Injects
 	if !reflect.DeepEqual(s.Real, back.Real) {
-		lost = append(lost, "real is left out: churn plays no real network and no links")
+		lost = append(lost, "real is left out: churn simulates neither a real network nor links")
 	}
 	if slices.ContainsFunc(s.Injects, func(in faults.Inject) bool {
 		return in.Op == faults.Partition || in.Op == faults.ClearPartition
 	}) {
-		lost = append(lost, "injects has a partition: churn's README does not document its fields, so they are written as in this format, with ids")
+		lost = append(lost, "injects: churn's README does not document the fields of a partition, so partitions are written with the fields of Testbed's format (ids)")
 	}
 	if s.Train != nil {
 		lost = append(lost, "train is left out: churn trains nothing")

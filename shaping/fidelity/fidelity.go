@@ -197,7 +197,7 @@ func judge(m Measurements) Verdict {
 	v.late("packets left the router", m.RouterLatenessP50, m.RouterLatenessP99, m.Hops, m.RoundTime, routerLateSuspect, routerLateInvalid)
 	v.late("timers of workers fired", m.TimerLatenessP50, m.TimerLatenessP99, m.Steps, m.RoundTime, timerLateSuspect, timerLateInvalid)
 	v.share("computing took %.0f %% of the time that inner steps have (limit %.0f %%); give inner steps more time, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
-	v.share("inner steps took %.0f %% of a round longer because their computation waited for a processor (limit %.0f %%); use fewer workers, or a larger real.dilation", m.ComputeWait, shareSuspect, math.Inf(1))
+	v.share("waiting for a processor lengthened inner steps by %.0f %% of a round (limit %.0f %%); use fewer workers, or a larger real.dilation", m.ComputeWait, shareSuspect, math.Inf(1))
 	v.doubt(m.Doubts)
 	if m.BusyLink != "" {
 		off := math.Abs(m.BusyShare - 1)
@@ -214,13 +214,13 @@ func judge(m Measurements) Verdict {
 		if share > dropShareInvalid {
 			level = Invalid
 		}
-		v.add(level, "%d packets were dropped against the plan because a buffer was full (%.2g %% of the packets; limit %.2g %%)", m.UnplannedDrops, 100*share, 100*dropShareInvalid)
+		v.add(level, "full buffers dropped packets against the plan: %d, or %.2g %% of the packets (limit %.2g %%)", m.UnplannedDrops, 100*share, 100*dropShareInvalid)
 	}
 	v.share("threads of a worker waited for a CPU for %.0f %% of the time (limit %.0f %%)", m.CPUWait, waitSuspect, waitInvalid)
 	if m.CPUWait == 0 {
 		v.share("tasks waited for a CPU in %.0f %% of the time (limit %.0f %%)", m.CPUPressure, pressureSuspect, pressureInvalid)
 	}
-	v.share(fmt.Sprintf("the control group used up its quota of %.4g processors, and its processes were stopped for %%.0f %%%% of the time (limit %%.0f %%%%); raise the quota (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
+	v.share(fmt.Sprintf("the control group used up its CPU quota (processors: %.4g), so its processes were stopped for %%.0f %%%% of the time (limit %%.0f %%%%); raise the quota (cpu.max, or the container's limit)", m.CPUQuota), m.Throttled, throttledSuspect, throttledInvalid)
 	for _, u := range m.Underlay {
 		v.judgeUnderlay(u)
 	}
@@ -240,7 +240,7 @@ func (v *Verdict) doubt(all []Doubt) {
 			d.Worker, what, d.Round, short(d.Late), 100*float64(d.Late)/float64(max(d.After, 1)), 100*shareSuspect)
 	}
 	if more := len(all) - shown; more > 0 {
-		v.add(Suspect, "%d more decisions concern workers that were late because of CPU contention", more)
+		v.add(Suspect, "further decisions about workers that were late because of CPU contention: %d", more)
 	}
 }
 
@@ -273,13 +273,13 @@ const PriorityFix = "run as root, or allow real-time priority for the program (s
 // Likely returns the likely causes if something is wrong.
 func Likely(m Measurements) (causes []string) {
 	if m.Steal > stealNamed {
-		causes = append(causes, fmt.Sprintf("the likely cause: the host took %.0f %% of the CPU time away", 100*m.Steal))
+		causes = append(causes, fmt.Sprintf("the likely cause: the hypervisor took %.0f %% of the CPU time away (steal)", 100*m.Steal))
 	}
 	if m.RouterNoPriority {
 		causes = append(causes, "the router had no priority over other programs, because an ordinary user may not raise priorities; "+PriorityFix)
 	}
 	if m.CPUQuota > 0 {
-		causes = append(causes, fmt.Sprintf("the quota of their control group limits the programs to %.4g processors of the machine", m.CPUQuota))
+		causes = append(causes, fmt.Sprintf("the control group of the programs has a CPU quota (processors: %.4g)", m.CPUQuota))
 	}
 	if len(m.Processors) > 0 {
 		causes = append(causes, "the hosts have different processors: "+strings.Join(m.Processors, ", "))
@@ -303,7 +303,7 @@ func Run(m Measurements, rounds []Level) Verdict {
 		level = Invalid
 	}
 	if bad > 0 {
-		v.add(level, "%d of %d rounds are invalid", bad, len(rounds))
+		v.add(level, "invalid rounds: %d of %d", bad, len(rounds))
 	}
 	v.cause(m)
 	return v
@@ -333,8 +333,8 @@ func (v *Verdict) judgePair(p PairRTT) {
 func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, suspect, invalid time.Duration) {
 	if round > 0 && count > 0 {
 		share := float64(time.Duration(count)*p50+p99) / float64(round)
-		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile): %d in a row may account for", short(p50), short(p99), count)
-		v.share(what+" %.0f %% of a round (limit %.0f %%)", share, shareSuspect, shareInvalid)
+		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile), which may lengthen a round (delays in a row: %d) by", short(p50), short(p99), count)
+		v.share(what+" %.0f %% (limit %.0f %%)", share, shareSuspect, shareInvalid)
 		return
 	}
 	what += fmt.Sprintf(" late by %v in the 99th percentile", short(p99))

@@ -35,7 +35,7 @@ func (v *Verdict) judgeUnderlay(u Underlay) {
 		return
 	}
 	share := float64(u.Late) / float64(max(u.Frames, 1))
-	switch what := "the network from host %s to host %s was slower than planned: %d of %d frames arrived up to %v late (limit %v %%)"; {
+	switch what := "the network from host %s to host %s was slower than planned: %d of %d frames arrived up to %v late (limit %v %% of the frames)"; {
 	case share > underlayInvalid:
 		v.add(Invalid, what, u.From, u.To, u.Late, u.Frames, u.LateMax.Round(time.Microsecond), 100*underlayInvalid)
 	case share > underlaySuspect:
@@ -47,7 +47,7 @@ func (v *Verdict) judgeUnderlay(u Underlay) {
 		if lost > dropShareInvalid {
 			level = Invalid
 		}
-		v.add(level, "the network from host %s to host %s lost %d datagrams against the plan (%.2g %% of the datagrams; limit %.2g %%)", u.From, u.To, u.Lost, 100*lost, 100*dropShareInvalid)
+		v.add(level, "the network from host %s to host %s lost datagrams against the plan: %d, or %.2g %% of the datagrams (limit %.2g %%)", u.From, u.To, u.Lost, 100*lost, 100*dropShareInvalid)
 	}
 	if u.ClockBound > clockSuspect {
 		v.add(Suspect, "the clock offset between hosts %s and %s is known only to within %v, so delays between these hosts may be off by that much (limit %v)", u.From, u.To, u.ClockBound.Round(time.Microsecond), clockSuspect)

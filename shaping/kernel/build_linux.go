@@ -41,7 +41,7 @@ func Build(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Netw
 		return nil, err
 	}
 	if backend == BackendBridge && !plan.Plain() {
-		return nil, fmt.Errorf("building links: the backend %s cannot delay or lose packets, but the plan requires it", backend)
+		return nil, fmt.Errorf("building links: the backend %s cannot delay or lose packets, but the plan has paths that do; choose %s or %s", backend, BackendNetem, BackendUser)
 	}
 	hub, err := dial()
 	if err != nil {
@@ -113,7 +113,7 @@ func (n *Network) awaitCarriers() error {
 					break
 				}
 				if time.Now().After(deadline) {
-					return fmt.Errorf("node %s: the link is %v %v after it was brought up", n.plan.Nodes[i].Name, link.Attrs().OperState, patience)
+					return fmt.Errorf("node %s: the link should be up, but its state was still %v after %v", n.plan.Nodes[i].Name, link.Attrs().OperState, patience)
 				}
 				time.Sleep(time.Millisecond)
 			}

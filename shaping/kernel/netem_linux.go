@@ -56,7 +56,7 @@ func (n *netem) options(limit uint32, withTable bool) *nl.RtAttr {
 // parseNetem reads the kernel's description of a netem queue.
 func parseNetem(options []byte) (n *netem, limit uint32, hasSeed bool, err error) {
 	if len(options) < nl.SizeofTcNetemQopt {
-		return nil, 0, false, fmt.Errorf("reading a netem queue: %d bytes of options", len(options))
+		return nil, 0, false, fmt.Errorf("reading a netem queue: the kernel's description is too short (bytes: %d)", len(options))
 	}
 	qopt := nl.DeserializeTcNetemQopt(options)
 	n = &netem{loss: qopt.Loss, duplicate: qopt.Duplicate}

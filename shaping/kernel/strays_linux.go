@@ -29,13 +29,18 @@ func (s Strays) String() string {
 	var all []string
 	for _, c := range []struct {
 		n    uint64
-		what string
+		one  string
+		many string
 	}{
-		{s.Broadcast, "broadcast packets"}, {s.Multicast, "multicast packets"}, {s.ARP, "ARP packets"},
-		{s.IPv6, "attempts to send by IPv6"}, {s.Elsewhere, "attempts to send beyond the network"},
+		{s.Broadcast, "broadcast packet", "broadcast packets"}, {s.Multicast, "multicast packet", "multicast packets"}, {s.ARP, "ARP packet", "ARP packets"},
+		{s.IPv6, "attempt to send by IPv6", "attempts to send by IPv6"}, {s.Elsewhere, "attempt to send beyond the network", "attempts to send beyond the network"},
 	} {
-		if c.n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", c.n, c.what))
+		switch c.n {
+		case 0:
+		case 1:
+			all = append(all, "1 "+c.one)
+		default:
+			all = append(all, fmt.Sprintf("%d %s", c.n, c.many))
 		}
 	}
 	return s.Node + ": " + strings.Join(all, ", ")

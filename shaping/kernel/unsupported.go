@@ -46,7 +46,7 @@ const (
 	featurePacket    = "packet sockets"
 	// Kernels since 2025, Debian's 6.1.192 among them, refuse a tree of
 	// several netem queues of which one duplicates.
-	featureDuplicate = "duplicate beside other netem queues"
+	featureDuplicate = "packet duplication with several netem queues on one interface"
 )
 
 // fixes say what to do about a missing feature.
