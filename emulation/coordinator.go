@@ -72,9 +72,9 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	case p.over || !p.clock.running() || child.Failure != "" || c.deaths == maxDeaths:
 		again := ""
 		if c.deaths > 0 {
-			again = fmt.Sprintf(", after %d earlier failures and restarts", c.deaths)
+			again = fmt.Sprintf(" (failures before it, each followed by a restart: %d)", c.deaths)
 		}
-		did := "died during the run"
+		did := "died"
 		if child.Failure != "" {
 			did = "gave up"
 		}

@@ -45,9 +45,9 @@ func Doctor() ([]Check, error) {
 		}
 		return append(checks, c), nil
 	}
-	how := "as root"
+	how := "works as root"
 	if os.Geteuid() != 0 {
-		how = "with a user namespace of its own"
+		how = "works in a user namespace of its own"
 	}
 	checks = append(checks, Check{Name: "sandbox", OK: true, Needed: true, Detail: how})
 	links, err := probeInside()
@@ -78,9 +78,9 @@ func pythonCheck() Check {
 		return c
 	}
 	said := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	c.Detail = fmt.Sprintf("%s, asked for numpy, answered %q (%v)", path, said[len(said)-1], err) // the error is Python's last line
+	c.Detail = fmt.Sprintf("%s could not import numpy: %q (%v)", path, said[len(said)-1], err) // the error is Python's last line
 	if ctx.Err() != nil {
-		c.Detail = fmt.Sprintf("%s, asked for numpy, did not answer within %v", path, interpreterPatience)
+		c.Detail = fmt.Sprintf("%s did not import numpy within %v", path, interpreterPatience)
 	}
 	return c
 }
@@ -95,7 +95,7 @@ func machineCheck() Check {
 	if unix.Uname(&u) == nil {
 		kernelName = unix.ByteSliceToString(u.Release[:])
 	}
-	detail := fmt.Sprintf("Linux %s, %d processors, %s", kernelName, runtime.NumCPU(), runtime.GOARCH)
+	detail := fmt.Sprintf("Linux %s, %s, %s", kernelName, errs.Count(runtime.NumCPU(), "processor"), runtime.GOARCH)
 	if limits := quota.Read().String(); limits != "" {
 		detail += "; the control group of this program may use " + limits
 	}

@@ -16,6 +16,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/internal/errs"
 	"testbed/internal/lines"
 	"testbed/internal/steady"
 	"testbed/node"
@@ -145,9 +146,9 @@ func (p *player) checkLinks() error {
 		p.monitor.Pair(pair)
 	}
 	if checked.Wrong > 0 {
-		p.s.Tell("%d round trips measured, %d NOT AS PLANNED; see %s", len(checked.Found), checked.Wrong, LinkCheckFile)
+		p.s.Tell("measured %s, %d of them NOT AS PLANNED; see %s", errs.Count(len(checked.Found), "round trip"), checked.Wrong, LinkCheckFile)
 	} else {
-		p.s.Tell("%d round trips measured in %.1f s, all as planned", len(checked.Found), time.Since(begin).Seconds())
+		p.s.Tell("measured %s in %.1f s, all as planned", errs.Count(len(checked.Found), "round trip"), time.Since(begin).Seconds())
 	}
 	return nil
 }
@@ -205,7 +206,7 @@ func (p *player) startNodes() error {
 	}); err != nil {
 		return err
 	}
-	p.s.Tell("coordinator and %d workers are up", len(p.spec.Scenario.Workers))
+	p.s.Tell("the coordinator and %s are up", errs.Count(len(p.spec.Scenario.Workers), "worker"))
 	for _, w := range p.spec.Scenario.Workers {
 		if p.isFirst(w) {
 			p.command(w.ID, node.Command{Op: node.OpJoin})
@@ -380,7 +381,7 @@ func (p *player) finish() error {
 		return err
 	}
 	if lost > 0 {
-		p.s.Tell("%s reached its size limit: %d later queue changes were not recorded", record.QueuesFile, lost)
+		p.s.Tell("%s reached its size limit; later queue changes that were not recorded: %d", record.QueuesFile, lost)
 	}
 	if err := p.s.Dir.WriteJSON(record.FidelityFile, note); err != nil {
 		return err

@@ -246,7 +246,7 @@ func (r *recorder) reopenRecord() ([]record.Event, error) {
 	switch text, err := os.ReadFile(r.dir.Path(record.EnvironmentFile)); {
 	case err == nil:
 		if err := json.Unmarshal(text, &began); err != nil {
-			return nil, fmt.Errorf("%s: %w", r.dir.Path(record.EnvironmentFile), err)
+			return nil, fmt.Errorf("reading %s: %w", r.dir.Path(record.EnvironmentFile), err)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -349,7 +349,7 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		return last, err
 	}
 	if len(all) == 0 {
-		return last, fmt.Errorf("the run left no checkpoint (there is one every %d outer steps); run the scenario again", r.spec.Scenario.CheckpointEvery)
+		return last, fmt.Errorf("the run left no checkpoint (outer steps between checkpoints: %d); run the scenario again", r.spec.Scenario.CheckpointEvery)
 	}
 	var problems []error
 	for _, steps := range slices.Backward(all) {
@@ -405,7 +405,7 @@ func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
 	case err != nil:
 		return c, err
 	case c.Run != r.spec.Name:
-		return c, errors.New("the checkpoint is of another run")
+		return c, errors.New("the checkpoint belongs to another run")
 	case c.Stateless:
 		return c, errors.New("the checkpoint holds no state")
 	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Parameters:

@@ -55,7 +55,7 @@ func recallTrainer(s *scenarios.Scenario, dir string) (*scenarios.Scenario, erro
 	if !s.Train.Foreign() {
 		return s, nil
 	}
-	wrap := func(err error) error { return fmt.Errorf("recalling the trainer: %w", err) }
+	wrap := func(err error) error { return fmt.Errorf("reading the trainer's data from the run directory: %w", err) }
 	dir = filepath.Join(dir, trainerDir)
 	of, err := os.ReadFile(filepath.Join(dir, dirFile))
 	if err != nil {

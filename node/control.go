@@ -148,7 +148,7 @@ func readMessage(r *bufio.Reader) (message, error) {
 	line, err := r.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		return message{}, fmt.Errorf("control message is longer than %d bytes", maxMessage)
+		return message{}, fmt.Errorf("the control message is longer than %d bytes", maxMessage)
 	case err != nil:
 		return message{}, err
 	}

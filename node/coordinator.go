@@ -266,7 +266,7 @@ func (c *coordinator) look() {
 	now := time.Now()
 	if away := now.Sub(c.looked); away > 2*c.glance() {
 		c.reads = now.Add(readTime + c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod))
-		c.cfg.Log.Warn("the coordinator was not running: it judges no worker until all workers have sent a sign of life again", "away", away)
+		c.cfg.Log.Warn("the coordinator was not running: it evicts no worker for silence until every worker has sent a message again", "away", away)
 	}
 	c.looked = now
 }

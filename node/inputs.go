@@ -247,7 +247,7 @@ func (c *coordinator) welcome(r received) error {
 		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
 		return nil
 	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
-		return fmt.Errorf("worker %d has restored the state %s after outer step %d, not %s after %d",
+		return fmt.Errorf("worker %d has restored the state %s after outer step %d, not the state %s after outer step %d",
 			r.id, r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
 	}
 	e := entry{T: c.now(), ID: r.id, Msg: &r.msg}

@@ -109,7 +109,7 @@ func replayJournal(j Journal, header journalHeader, do func(entry) error) error 
 			case err != nil:
 				return wrap(fmt.Errorf("line 1: %w", err))
 			case h != header:
-				return wrap(fmt.Errorf("the journal is of another run: %s, not %s", bytes.TrimSpace(line), describe(header)))
+				return wrap(fmt.Errorf("the journal belongs to another run: %s, not %s", bytes.TrimSpace(line), describe(header)))
 			}
 		} else {
 			var e entry
@@ -131,7 +131,7 @@ func strictly(line []byte, v any) error {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
+		return errors.New("the line has more than one value")
 	}
 	return nil
 }

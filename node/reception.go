@@ -121,7 +121,7 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:
-		return fmt.Errorf("expected a hello of protocol %d, got a message %s of protocol %d", protocol, m.Type, m.Protocol)
+		return fmt.Errorf("the first message is %s of protocol %d, but must be hello of protocol %d", m.Type, m.Protocol, protocol)
 	case m.ID.Node() != identity.Peer(conn):
 		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, identity.Peer(conn))
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():

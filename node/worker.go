@@ -330,7 +330,7 @@ func (w *workerDriver) command(ctx context.Context, c Command) error {
 	case OpLeave:
 		event = worker.Leave{}
 	case OpFail:
-		return errors.New("the scenario has it give up")
+		return errors.New("the scenario makes this worker give up")
 	case OpPreempt:
 		event = worker.Preempt{}
 	case OpFailReduce:

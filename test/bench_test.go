@@ -323,7 +323,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench disk":                       "unknown benchmark",
 		"bench ring 4 5":                   "one scenario at most",
 		"bench ring headline --rate 5mbit": "--rate cannot be combined with a scenario",
-		"bench ring persistent_straggler --algorithm hierarchical": "must be in a group",
+		"bench ring persistent_straggler --algorithm hierarchical": "is in no group",
 		"bench ring --workers 1":                                   "--workers 1 must lie between",
 		"bench ring --workers 256 --elements 1000000000":           "of memory",
 		"bench ring --elements 0":                                  "--elements 0",

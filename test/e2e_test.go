@@ -1000,7 +1000,7 @@ func TestUsage(t *testing.T) {
 		{"manifests --image x run late_join --polizy baseline", exitUsage, "testbed run: unknown flag: --polizy"},
 		{"manifests --image x run late_join --policy baseline --hosts 3", exitUsage, "must come before the command"},
 		{"manifests --image x run no_such --policy baseline", exitUsage, "no such scenario"},
-		{"manifests --image x --hosts 9 run late_join --policy baseline", exitUsage, "--hosts 9: must be from 2 to"},
+		{"manifests --image x --hosts 9 run late_join --policy baseline", exitUsage, "--hosts 9: the number of hosts must be from 2 to"},
 		{"manifests --image x --hosts 1 run late_join --policy baseline", exitUsage, "must be from 2 to"},
 		{"manifests --image x --name Ä run late_join --policy baseline", exitUsage, "--name Ä"},
 		{"manifests --image x --namespace a/b run late_join --policy baseline", exitUsage, "--namespace a/b"},

@@ -47,7 +47,7 @@ type lab struct {
 // that even the network of a lab has no room in the plan, or does not carry it.
 const (
 	tooSlow   = "but the network between their hosts takes"
-	tooNarrow = "by plan reductions send up to"
+	tooNarrow = "by plan, reductions send up to"
 )
 
 // labToken is one that a person might choose.

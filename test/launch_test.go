@@ -88,7 +88,7 @@ func TestLaunchExitCodes(t *testing.T) {
 		"no file":      {[]string{"--", "sh", "-c", "exec ./no-such-program"}, 127, `exited with code 127`},
 		"per node":     {[]string{"--per-node", "w2=sh -c 'exit 9'", "--per-node", "w1=true", "--", "sleep", "60"}, 9, `^testbed: w2 exited with code 9`},
 		"central":      {[]string{"--central", "sleep 60", "--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
-		"central dies": {[]string{"--central", "true", "--", "sleep", "60"}, 1, `^testbed: coordinator exited with code 0 before the others`},
+		"central dies": {[]string{"--central", "true", "--", "sleep", "60"}, 1, `^testbed: coordinator exited with code 0 while programs of workers were still running`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := testbed(t, append([]string{"launch", "homogeneous"}, c.args...)...)
@@ -109,20 +109,20 @@ func TestLaunchRefuses(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"launch homogeneous", "no program for w0"},
 		{"launch homogeneous true", "write -- before the program"},
-		{"launch homogeneous --per-node w9=true -- true", "--per-node w9=…: no such worker; the workers are w0 w1 w2 w3"},
-		{"launch homogeneous --per-node coordinator=true -- true", "no such worker"},
+		{"launch homogeneous --per-node w9=true -- true", "--per-node w9=…: there is no worker w9; the workers are w0 w1 w2 w3"},
+		{"launch homogeneous --per-node coordinator=true -- true", "there is no worker coordinator"},
 		{"launch homogeneous --per-node w1 -- true", "--per-node w1: write NODE=CMD"},
 		{"launch homogeneous --per-node w1= -- true", "there is no command after ="},
 		{"launch homogeneous --per-node w1=true --per-node w1=true -- true", "w1 already has a command"},
 		{"launch homogeneous --per-node w1='true -- true", "a quotation mark is not closed"},
 		{"launch homogeneous --central  -- true", "--central is empty"},
-		{"launch homogeneous --grace -1s -- true", "--grace -1s: must not be below 0"},
+		{"launch homogeneous --grace -1s -- true", "--grace -1s: the time must not be below 0"},
 		{"launch homogeneous --clock now -- true", "--clock now: choose command, traffic or mark"},
 		{"net homogeneous --clock traffic --hosts 2@127.0.0.1 -- true", "--clock traffic sees the workers of one host only"},
 		{"mark start", "needs a network of testbed launch or testbed net"},
 		{"mark", "name the type of the mark"},
 		{"mark step round", "round: write NAME=VALUE"},
-		{"launch homogeneous --master-port 0 -- true", "--master-port 0: must be between"},
+		{"launch homogeneous --master-port 0 -- true", "--master-port 0: the port must be between"},
 	} {
 		r := testbed(t, strings.Split(c.args, " ")...)
 		if r.code != exitUsage || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 {
@@ -341,7 +341,7 @@ time.sleep(60)
 			[ $TESTBED_INCARNATION = 1 ] || sleep 1000`, t.TempDir()))
 	end(t, all, 0)
 	want = []string{"w0: up 0", "w1: up 0", "w2: up 0", "w2: up 1"}
-	if got, text := programLines(all[0].stdout.String()), all[0].stderr.String(); !slices.Equal(got, want) || !strings.Contains(text, "Restart w2: ") || !strings.Contains(text, "Crash w0: ") {
+	if got, text := programLines(all[0].stdout.String()), all[0].stderr.String(); !slices.Equal(got, want) || !strings.Contains(text, "Restart w2 affected ") || !strings.Contains(text, "Crash w0 affected ") {
 		t.Errorf("%q; stderr %s", got, text)
 	}
 	expectNothing(t, t.Name(), before)
@@ -532,7 +532,7 @@ else:
 	if r.code != 0 || !slices.Equal(got, want) {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
-	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1: 3 processes", "Restart w2: 3 processes", "w2 is started again, incarnation 1"} {
+	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1 affected 3 processes", "Restart w2 affected 3 processes", "w2 is started again, incarnation 1"} {
 		if !strings.Contains(r.stderr, line) {
 			t.Errorf("no %q in\n%s", line, r.stderr)
 		}
@@ -580,7 +580,7 @@ elif rank == 1:
 	file := injecting(t, "op: Pause, at: 1000, id: 1", "op: Resume, at: 10000, id: 1", "op: Pause, at: 20000, id: 1", "op: Pause, at: 500, id: 2, heartbeats: true")
 	r := testbed(t, "launch", file, "--clock", "mark", "--grace", "60s", "--", "python3", "-c", script)
 	want := []string{"w0: paused", "w0: paused", "w0: resumed", "w1: terminated"}
-	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1: 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats cuts w2 off") {
+	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1 affected 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats cuts w2 off") {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
 	expectNothing(t, t.Name(), before)

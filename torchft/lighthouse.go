@@ -143,7 +143,7 @@ func (l *Lighthouse) Last() (Quorum, bool) { return l.last, l.issued }
 func (l *Lighthouse) Restore(last Quorum) error {
 	p := last.Participants
 	if len(l.replicas) > 0 || l.issued {
-		return errors.New("restoring a lighthouse that is in use")
+		return errors.New("a lighthouse that is already in use cannot be restored")
 	}
 	if len(p) == 0 || len(p) > MaxReplicas {
 		return fmt.Errorf("restoring quorum %d: the quorum has %d participants, but must have 1 to %d", last.ID, len(p), MaxReplicas)

@@ -60,7 +60,7 @@ func TestEmptyQuorum(t *testing.T) {
 
 func TestReasonsCanBeRead(t *testing.T) {
 	l := straggler(t)
-	want := "the lighthouse waits for live replicas (join_timeout, min_replicas=2) [3/3 participants healthy][4 healthy heartbeating][shrink_only=false]"
+	want := "the lighthouse waits for live replicas that do not ask yet (join_timeout, min_replicas=2) [3/3 participants healthy][4 healthy heartbeating][shrink_only=false]"
 	if got := l.reason.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -23,12 +23,12 @@ const (
 )
 
 var sayings = map[Rule]string{
-	RuleFastQuorum:      "the last quorum is complete",
+	RuleFastQuorum:      "all replicas of the last quorum ask for a quorum",
 	RuleValidQuorum:     "enough replicas ask for a quorum",
 	RuleMinReplicas:     "too few replicas ask for a quorum",
 	RuleMajority:        "no majority of the live replicas asks for a quorum",
-	RuleJoinTimeout:     "the lighthouse waits for live replicas",
-	RuleEmptyQuorum:     "no replica of the last quorum asks",
+	RuleJoinTimeout:     "the lighthouse waits for live replicas that do not ask yet",
+	RuleEmptyQuorum:     "no replica of the last quorum asks for a quorum",
 	RuleTooManyReplicas: "too many replicas are alive",
 	RuleTooLarge:        "the member is too large",
 }

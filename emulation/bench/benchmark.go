@@ -156,7 +156,7 @@ func (o *Options) adopt() error {
 		o.GroupOf, o.Groups = s.LinkGroups, n
 	}
 	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
-		return errs.Fieldf("algorithm", "%s: every worker must be in a group of %s's links", o.Algorithm, s.Name)
+		return errs.Fieldf("algorithm", "is %s, but a worker of %s is in no group; put every worker into one of real.links.groups", o.Algorithm, s.Name)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (o *Options) check() error {
 	// over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
 	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return errs.Fieldf("elements", "%d: %d workers need about %d MB of memory, and this machine has %d MB to spare", o.Elements, o.Workers, n>>20, free>>20)
+		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements or fewer workers", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
 	}
 	for _, name := range o.Against {
 		if _, err := newRival(name); err != nil {

@@ -38,7 +38,7 @@ var glooScript string
 
 const (
 	glooPort    = "7101"
-	glooMissing = "PyTorch is not installed, or lacks gloo: install it with apt-get install python3-torch, or with pip install torch"
+	glooMissing = "PyTorch is not installed, or was built without gloo: install PyTorch with apt-get install python3-torch, or with pip install torch"
 )
 
 // glooAnswer is a line of the script. Times are in seconds.
@@ -158,14 +158,14 @@ func (g *gloo) answers(patience time.Duration) (took, cpu float64, err error) {
 		}
 		line, err := r.lines.ReadBytes('\n')
 		if err != nil {
-			return 0, 0, fmt.Errorf("rank %d: %w", rank, err)
+			return 0, 0, fmt.Errorf("reading the answer of rank %d: %w", rank, err)
 		}
 		var a glooAnswer
 		if err := json.Unmarshal(line, &a); err != nil {
-			return 0, 0, fmt.Errorf("rank %d: %w", rank, err)
+			return 0, 0, fmt.Errorf("reading the answer of rank %d: %w", rank, err)
 		}
 		if a.Error != "" {
-			return 0, 0, fmt.Errorf("rank %d: %s", rank, a.Error)
+			return 0, 0, fmt.Errorf("rank %d failed: %s", rank, a.Error)
 		}
 		took, cpu = max(took, a.Took), cpu+a.CPU
 	}

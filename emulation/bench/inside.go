@@ -223,7 +223,7 @@ func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Du
 			return c.Err()
 		}
 	}
-	return b.s.Await(network.StartupPatience+patience, "the workers to reduce", func() bool { return b.waiting == 0 })
+	return b.s.Await(network.StartupPatience+patience, "the workers to finish a reduction and its check", func() bool { return b.waiting == 0 })
 }
 
 // answered handles an answer of a rank.
@@ -285,7 +285,7 @@ func (b *benchmark) endAll() (*userlink.Stats, error) {
 		c.CloseCommands()
 	}
 	for _, c := range b.workers {
-		if err := b.s.Await(network.StartupPatience, c.Name+" to end", func() bool { return c.Ended }); err != nil {
+		if err := b.s.Await(network.StartupPatience, "the process of "+c.Name+" to end", func() bool { return c.Ended }); err != nil {
 			return nil, err
 		}
 	}

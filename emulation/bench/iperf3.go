@@ -77,7 +77,7 @@ func (t *tool) awaitText(text string) error {
 	for !strings.Contains(string(seen), text) {
 		n, err := t.out.Read(buf)
 		if err != nil {
-			return fmt.Errorf("%s: %w", t.name, err)
+			return fmt.Errorf("reading the output of %s: %w", t.name, err)
 		}
 		seen = append(seen, buf[:n]...)
 	}
@@ -91,7 +91,7 @@ func (t *tool) awaitText(text string) error {
 var (
 	// errNothing is an occasional report of iperf3 for a transfer of a few
 	// milliseconds. On a busy machine it may come several times in a row.
-	errNothing = errors.New("iperf3 received nothing")
+	errNothing = errors.New("an iperf3 server received no data")
 	// errBetween is the error of a client whose server has not tidied up after the
 	// client before: meanwhile it does not listen.
 	errBetween = errors.New("an iperf3 server is not ready for the next transfer")

@@ -121,10 +121,10 @@ func (t *tool) finish(patience time.Duration) ([]byte, error) {
 	data, err := io.ReadAll(t.out)
 	if err != nil {
 		t.process.Kill()
-		return nil, fmt.Errorf("%s: %w", t.name, err)
+		return nil, fmt.Errorf("reading the output of %s: %w", t.name, err)
 	}
 	if status := t.process.Wait(); !status.Success() {
-		return data, fmt.Errorf("%s: %v", t.name, status)
+		return data, fmt.Errorf("%s failed: %v", t.name, status)
 	}
 	return data, nil
 }

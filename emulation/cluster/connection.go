@@ -57,7 +57,7 @@ func credentials(token string) (*tls.Config, error) {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate of the token: %w", err)
+		return nil, fmt.Errorf("making a certificate from the token: %w", err)
 	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
@@ -69,7 +69,7 @@ func credentials(token string) (*tls.Config, error) {
 				return errors.New("the other host sent no certificate")
 			}
 			if theirs, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey); !ok || !theirs.Equal(key.Public()) {
-				return errors.New("the other host has another token")
+				return errors.New("the other host has a different token")
 			}
 			return nil
 		},

@@ -106,7 +106,7 @@ func (s *streams) writeTo(stream int, to io.WriteCloser) {
 // more than may be under way.
 func (s *streams) take(m execMessage) error {
 	if m.Stream < 0 || m.Stream > 2 {
-		return fmt.Errorf("there is no stream %d", m.Stream)
+		return fmt.Errorf("the other end sent a message for stream %d, but the streams are 0, 1 and 2", m.Stream)
 	}
 	to := s.write[m.Stream]
 	switch {
@@ -123,7 +123,7 @@ func (s *streams) take(m execMessage) error {
 		select {
 		case to <- m.Data:
 		default:
-			return errors.New("the other end sent more data than may be under way")
+			return errors.New("the other end sent more data than the flow control allows")
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func (s *streams) take(m execMessage) error {
 func ServeExec(s *network.Supervisor, links *network.Network, socket string) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("listening for calls of testbed in: %w", err)
+		return fmt.Errorf("opening the socket for the command \"testbed in\": %w", err)
 	}
 	go func() {
 		for number := 1; ; number++ {
@@ -321,7 +321,7 @@ func Exec(socket string, p Program) (int, error) {
 		}
 		outputs.all.Wait() // the last output has been written
 		if err != nil {
-			return 0, fmt.Errorf("lost the program in node %s: its host left or could not be reached: %w", p.Node, err)
+			return 0, fmt.Errorf("the connection to the program in node %s was lost, because its host left or could not be reached: %w", p.Node, err)
 		}
 		return *m.Exit, nil
 	}

@@ -97,7 +97,7 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 		return c, err
 	}
 	name := c.Layout.Hosts[0].Name
-	progress(fmt.Sprintf("waiting for %d hosts at %v", r.Count-1, c.listener.Addr()))
+	progress(fmt.Sprintf("waiting for %s to connect to %v", errs.Count(r.Count-1, "host"), c.listener.Addr()))
 	admitting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if r.Slurm { // they come when Slurm has room for them, however long that takes

@@ -236,7 +236,7 @@ func (h *hostJob) fetch(child, name string) error {
 	memory := h.memories[child][name]
 	report := func(c chunk) error { return h.s.Hand(hostReport{Child: child, Chunk: &c}) }
 	if memory == nil {
-		return report(chunk{Err: fmt.Sprintf("%s shares no memory %q", child, name), Last: true})
+		return report(chunk{Err: fmt.Sprintf("the process %s shares no memory with the name %q", child, name), Last: true})
 	}
 	info, err := memory.Stat()
 	if err != nil {

@@ -59,11 +59,11 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 		}
 		var strange *tokenError
 		if errors.As(err, &strange) {
-			return nil, fmt.Errorf("the leader at %s has another token", leader)
+			return nil, fmt.Errorf("the leader at %s has a different token; give all hosts the same token", leader)
 		}
 		var refused *quic.TransportError
 		if errors.As(err, &refused) && refused.ErrorCode.IsCryptoError() {
-			return nil, fmt.Errorf("the leader at %s has another token: %w", leader, err)
+			return nil, fmt.Errorf("the leader at %s has a different token; give all hosts the same token: %w", leader, err)
 		}
 		if time.Since(begin) > joinPatience || ctx.Err() != nil {
 			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, errNoLeader, err)

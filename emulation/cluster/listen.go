@@ -78,7 +78,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	for missing := count - 1; missing > 0; {
 		conn, err := l.listener.Accept(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("waiting for %d of %d hosts: %w", missing, count-1, context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for the other hosts (%d of %d are missing): %w", missing, count-1, context.Cause(ctx))
 		}
 		h, err := greet(ctx, conn)
 		if err == nil {
@@ -91,7 +91,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 		}
 		l.hosts[h.Index-1] = h
 		missing--
-		progress(fmt.Sprintf("host %d (%s) has connected; %d hosts are missing", h.Index, h.Name, missing))
+		progress(fmt.Sprintf("host %d (%s) has connected; hosts still missing: %d", h.Index, h.Name, missing))
 	}
 	names := []string{leader.Name}
 	for _, h := range l.hosts {
@@ -116,7 +116,7 @@ func (l *Listener) fits(h *HostConn, leader Hello) error {
 	case h.Executable != leader.Executable:
 		return fmt.Errorf("the host's testbed binary has SHA-256 %.12s…, but the leader's has %.12s…; use the same file on all hosts", h.Executable, leader.Executable)
 	case h.Count != count:
-		return fmt.Errorf("the host was started as one of %d hosts, but the run has %d; start all hosts with the same number", h.Count, count)
+		return fmt.Errorf("the host was started with --count %d, but the run has %d hosts; start every host with the same --count", h.Count, count)
 	case h.Index < 1 || h.Index >= count:
 		return fmt.Errorf("the host's index is %d; it must be 1 to %d, since the leader is 0", h.Index, count-1)
 	case l.hosts[h.Index-1] != nil:

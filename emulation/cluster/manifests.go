@@ -67,13 +67,13 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 	}
 	switch {
 	case m.Hosts < 2 || m.Hosts > workers:
-		return errs.Usagef("--hosts %d: must be from 2 to %d, the number of workers", m.Hosts, workers)
+		return errs.Usagef("--hosts %d: the number of hosts must be from 2 to %d, the number of workers", m.Hosts, workers)
 	case m.Image == "":
 		return errs.Usagef("--image: name a container image that contains testbed; docs/hosts.md shows how to build one")
 	case m.CPUs < 1:
-		return errs.Usagef("--cpus %d must be at least 1", m.CPUs)
+		return errs.Usagef("--cpus %d: the number of processors must be at least 1", m.CPUs)
 	case m.Keep < 0:
-		return errs.Usagef("--keep %v: must not be negative", m.Keep)
+		return errs.Usagef("--keep %v: the time must not be negative", m.Keep)
 	case !namespace.MatchString(m.Namespace):
 		return errs.Usagef("--namespace %s is not a valid name; use lower-case letters, digits and -, at most 63 characters", m.Namespace)
 	case !jobName.MatchString(m.Name):

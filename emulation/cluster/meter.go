@@ -249,7 +249,7 @@ func (t *meterTunnel) oneWay(ctx context.Context) ([]time.Duration, error) {
 		case opened:
 			return t.delays(), nil
 		case time.Since(begin) > patience:
-			return nil, fmt.Errorf("the host %s does not answer %s; let UDP pass between the hosts, and name the leader by an address that all of them reach", waiting, t.config.Hosts[t.config.Self].Name)
+			return nil, fmt.Errorf("the host %s does not answer the host %s; allow UDP between the hosts, and name the leader by an address that all hosts can reach", waiting, t.config.Hosts[t.config.Self].Name)
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return nil, err

@@ -120,7 +120,7 @@ func (p *placing) place(ctx context.Context, wanted string) (err error) {
 		}
 	}
 	// The routers, which have priority, have the last word.
-	p.progress(fmt.Sprintf("%v; the routers will measure the delay again", err))
+	p.progress(fmt.Sprintf("%v. The run still starts: its routers will measure the delays again", err))
 	p.of, err = ChoosePlacement(p.network, p.hosts, nil)
 	return err
 }
@@ -199,7 +199,7 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 		return nil
 	}
 	const mega = 1e6
-	return fmt.Errorf("by plan %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
+	return fmt.Errorf("by plan, %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
 		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
 }
 

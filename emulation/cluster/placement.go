@@ -9,6 +9,7 @@ import (
 
 	"testbed/allreduce/reduction"
 	"testbed/allreduce/ringorder"
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/scenarios/resolved"
 	"testbed/shaping"
@@ -112,7 +113,7 @@ func (n *Network) checkCount(hosts int) error {
 		return fmt.Errorf("the number of hosts is %d; it must be at least 1", hosts)
 	}
 	if hosts > workers {
-		return fmt.Errorf("%d hosts for %d workers; each host needs a worker, so use at most %d hosts", hosts, workers, workers)
+		return fmt.Errorf("the number of hosts is %d, but each host needs a worker; it must be at most %d, the number of workers", hosts, workers)
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != hosts {
-		return nil, fmt.Errorf("%q has nodes for %d hosts, but there are %d hosts; write the nodes of each host, with / between hosts, as w0,w1/w2/w3-w5", text, len(parts), hosts)
+		return nil, fmt.Errorf("%q has nodes for %s, but the run has %s; write the nodes of each host, with / between hosts, as w0,w1/w2/w3-w5", text, errs.Count(len(parts), "host"), errs.Count(hosts, "host"))
 	}
 	names := make([]string, len(n.Plan.Nodes))
 	of := make([]int, len(n.Plan.Nodes))
@@ -172,7 +173,7 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 			}
 		}
 		if !some {
-			return nil, fmt.Errorf("host %d has no worker; give it one, or take %d hosts", host, hosts-1)
+			return nil, fmt.Errorf("host %d has no worker; name a worker for this host, or use fewer hosts", host)
 		}
 	}
 	for i, host := range of {
@@ -237,7 +238,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 	for a, row := range needs {
 		for b, need := range row {
 			if need > 0 {
-				lines = append(lines, fmt.Sprintf("from host %d to host %d reductions need up to %.3g Mbit/s", a, b, need/1e6))
+				lines = append(lines, fmt.Sprintf("from host %d to host %d, reductions need up to %.3g Mbit/s", a, b, need/1e6))
 			}
 		}
 	}
@@ -253,7 +254,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %.3g Mbit/s", most/1e6))
 	}
 	if unlimited {
-		lines = append(lines, "these rates do not include links without a rate")
+		lines = append(lines, "the needed rates leave out links without a rate")
 	}
 	return lines, nil
 }

@@ -256,12 +256,12 @@ func TestParse(t *testing.T) {
 		t.Errorf("%v, %v; want %v", of, err, want)
 	}
 	for text, says := range map[string]string{
-		"w0/w1-w5":                   "has nodes for 2 hosts, but there are 3 hosts",
+		"w0/w1-w5":                   "has nodes for 2 hosts, but the run has 3 hosts",
 		"w0/w1/w2,w7":                `host 2: there is no node "w7"; the nodes are`,
 		"w0,w1/w1,w2/w3-w5":          "w1 is on the hosts 0 and 1; name it once",
 		"w0/coordinator,w1/w2-w5":    "coordinator is on host 1, but belongs on the leader",
 		"w0-w5/coordinator/w3":       "coordinator is on host 1",
-		"coordinator/w0-w3/w4,w5":    "host 0 has no worker; give it one, or take 2 hosts",
+		"coordinator/w0-w3/w4,w5":    "host 0 has no worker; name a worker for this host, or use fewer hosts",
 		"w0/w1/w2,w3,w4":             "w5 is on no host; name every worker",
 		"coordinator,w0/w1/w2-w5,w2": "w2 is on the hosts 2 and 2; name it once",
 	} {

@@ -277,10 +277,10 @@ func (d *driver) writeFactor(node string, factor float64) error {
 	name := filepath.Join(d.spec.Factors, node)
 	temporary := name + ".new"
 	if err := os.WriteFile(temporary, fmt.Appendf(nil, "%g\n", factor), 0o644); err != nil {
-		return fmt.Errorf("writing the factor of a Slow: %w", err)
+		return fmt.Errorf("writing the factor of the inject Slow: %w", err)
 	}
 	if err := os.Rename(temporary, name); err != nil {
-		return fmt.Errorf("writing the factor of a Slow: %w", err)
+		return fmt.Errorf("writing the factor of the inject Slow: %w", err)
 	}
 	return nil
 }
@@ -295,21 +295,26 @@ func (d *driver) injected(a Action, met *met) error {
 	}
 	if met != nil {
 		e.Processes, e.Left, e.Duration = &met.Processes, met.Left, policy.Time(met.Took.Microseconds())
-		text += fmt.Sprintf(": %d processes", met.Processes)
-		if met.Processes == 1 {
-			text = strings.TrimSuffix(text, "es")
-		}
+		text += " affected " + processes(met.Processes)
 		if met.Left > 0 {
-			text += fmt.Sprintf("; %d more wait for a device and could not be stopped", met.Left)
+			text += fmt.Sprintf("; %d more could not be stopped while waiting for a device", met.Left)
 		}
 	}
 	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
 	return d.ground.Record(e)
 }
 
+// processes is a number of processes in words.
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
+}
+
 // slowed records the result of a Slow.
 func (d *driver) slowed(node string, s *slowed) error {
-	d.s.Tell("%s used %.3g of a processor while it computed, and %.3g before: %.3g times slower (intended: %.3g)",
+	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was %.3g times slower (intended: %.3g)",
 		node, s.Used, s.Before, s.Before/s.Used, s.Before/s.Intended)
 	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareIntended: s.Intended, ShareUsed: s.Used})
 }
@@ -375,7 +380,7 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 				return err
 			}
 		} else if r.Killed.Left > 0 {
-			d.s.Tell("%d processes in %s could not be ended: they wait for a device", r.Killed.Left, node)
+			d.s.Tell("%s in %s could not be ended while waiting for a device", processes(r.Killed.Left), node)
 		}
 		return d.tell(Killed{node})
 	case r.Frozen != nil:

@@ -208,10 +208,10 @@ func (o *Options) job() (*spec, error) {
 		Colours: [2]bool{o.Output == nil && coloured(os.Stdout), o.Output == nil && coloured(os.Stderr)},
 	}
 	if o.Grace < 0 {
-		return nil, errs.Usagef("--grace %v: must not be below 0", o.Grace)
+		return nil, errs.Usagef("--grace %v: the time must not be below 0", o.Grace)
 	}
 	if o.MasterPort < 1 || o.MasterPort > 65535 {
-		return nil, errs.Usagef("--master-port %d: must be between 1 and 65535", o.MasterPort)
+		return nil, errs.Usagef("--master-port %d: the port must be between 1 and 65535", o.MasterPort)
 	}
 	if len(o.Central) > 0 {
 		j.Machine.Programs = append(j.Machine.Programs, Program{Node: policy.CoordinatorNode, Central: true})
@@ -228,7 +228,7 @@ func (o *Options) job() (*spec, error) {
 			command = own
 		}
 		if len(command) == 0 {
-			return nil, errs.Usagef("no program for %s: write -- and a program after the scenario, or --per-node %s=CMD", name, name)
+			return nil, errs.Usagef("there is no program for %s: write -- and a program after the scenario, or --per-node %s=CMD", name, name)
 		}
 		j.Machine.Programs = append(j.Machine.Programs, Program{
 			Node: name, Late: w.JoinAt > first, JoinAt: s.ClockDuration(w.JoinAt) - s.ClockDuration(first),
@@ -237,7 +237,7 @@ func (o *Options) job() (*spec, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.PerNode)) {
 		if !slices.Contains(names, name) {
-			return nil, errs.Usagef("--per-node %s=…: no such worker; the workers are %s", name, strings.Join(names, " "))
+			return nil, errs.Usagef("--per-node %s=…: there is no worker %[1]s; the workers are %[2]s", name, strings.Join(names, " "))
 		}
 	}
 	j.Machine.Injects, j.Unfit = injectsOf(s, len(o.Central) > 0, o.Cannot)

@@ -291,7 +291,7 @@ func (m *Machine) program(node string) *program {
 func (m *Machine) begin() {
 	m.begun, m.began = true, m.now
 	if m.signals > 0 { // it came before there was anything to signal
-		m.cause = &Cause{Text: "interrupted before the programs were started (" + m.first.String() + ")", Code: 128 + int(m.first)}
+		m.cause = &Cause{Text: "the launch was interrupted before the programs were started (" + m.first.String() + ")", Code: 128 + int(m.first)}
 		m.ending = true
 		return
 	}
@@ -338,7 +338,7 @@ func (m *Machine) limit() (next deadline, is bool) {
 		return next, is
 	}
 	consider(m.cfg.Limits.Silence, m.heard, "no program reported any progress for %.3g s")
-	consider(m.cfg.Limits.Length, m.clockAt, "the programs still ran %.4g s after the start of the clock")
+	consider(m.cfg.Limits.Length, m.clockAt, "the programs were still running %.4g s after the start of the clock")
 	return next, is
 }
 
@@ -456,7 +456,7 @@ func (m *Machine) ended(e Ended) {
 	case e.Signal != 0:
 		text = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
 	case code == 0:
-		code, text = 1, "exited with code 0 before the others"
+		code, text = 1, "exited with code 0 while programs of workers were still running"
 	}
 	m.cause = &Cause{Node: p.Node, Text: text, After: m.now - p.began, Code: code}
 	if !m.cfg.KeepGoing && m.signals == 0 {

@@ -129,7 +129,7 @@ func TestMachine(t *testing.T) {
 		"interrupted before the start": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Signalled{syscall.SIGTERM}, "", -1},
 			{10, Began{}, "finish", -1},
-		}, 143, " interrupted before the programs were started (terminated) 0s"},
+		}, 143, " the launch was interrupted before the programs were started (terminated) 0s"},
 		"nobody reads the output": {Config{Programs: workers(1), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start w0; start_clock", -1},
 			{10, Unheard{}, "signal w0 terminated", 5010},
@@ -147,7 +147,7 @@ func TestMachine(t *testing.T) {
 			{10, exit("coordinator", 0), "kill coordinator; signal w0 terminated; signal w1 terminated", 5010},
 			{20, exit("w0", 0), "", 5010},
 			{30, exit("w1", 0), "finish", -1},
-		}, 1, "coordinator exited with code 0 before the others 10ms"},
+		}, 1, "coordinator exited with code 0 while programs of workers were still running 10ms"},
 		"interrupted, the central program ends first": {Config{Programs: central, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start coordinator; start w0; start w1; start_clock", -1},
 			{10, Signalled{syscall.SIGINT}, "signal coordinator interrupt; signal w0 interrupt; signal w1 interrupt", -1},
@@ -272,7 +272,7 @@ func TestMachine(t *testing.T) {
 			{450, Heard{"w0"}, "", 900},
 			{900, Tick{}, "signal w0 terminated", 5900},
 			{950, exit("w0", 0), "finish", -1},
-		}, 124, " the programs still ran 0.9 s after the start of the clock 0s"},
+		}, 124, " the programs were still running 0.9 s after the start of the clock 0s"},
 		"too late": {inject(Inject{Op: faults.Crash, Node: "w1", At: ms(100)}), []step{
 			{0, Began{}, startAll, 100},
 			{50, exit("w1", 0), "", 100},

@@ -144,7 +144,7 @@ func TestJudgeMachine(t *testing.T) {
 	}{
 		"all is well":             {true, nil, fidelity.Measurements{CPUPressure: 0.9, Steal: 0.3}, true, "[]"},
 		"a router":                {true, &userlink.Stats{Lateness: userlink.Lateness{LatenessP50: ms, LatenessP99: 2 * ms}}, fidelity.Measurements{}, true, "[packets left the router late by 1ms (median), 2ms (99th percentile)]"},
-		"drops":                   {true, &userlink.Stats{SendDrops: 3}, fidelity.Measurements{}, false, "[packets left the router late by 0s (median), 0s (99th percentile) 3 packets were dropped against the plan because a buffer was full]"},
+		"drops":                   {true, &userlink.Stats{SendDrops: 3}, fidelity.Measurements{}, false, "[packets left the router late by 0s (median), 0s (99th percentile) against the plan, the router dropped 3 packets because a buffer was full]"},
 		"wrong, machine idle":     {false, nil, fidelity.Measurements{CPUPressure: 0.4}, false, "[]"},
 		"wrong, machine is busy":  {false, nil, fidelity.Measurements{CPUPressure: 0.6}, false, "[tasks waited for a processor in 60 % of the time: this machine was busy, or is too small for these rates]"},
 		"wrong, on a greedy host": {false, nil, fidelity.Measurements{Steal: 0.3}, false, "[the likely cause: the hypervisor took 30 % of the CPU time away (steal)]"},

@@ -15,6 +15,7 @@ import (
 	"testbed/emulation/monitor"
 	"testbed/emulation/network"
 	"testbed/emulation/sandbox"
+	"testbed/internal/errs"
 	"testbed/scenarios/resolved"
 	"testbed/shaping"
 	"testbed/shaping/fidelity"
@@ -79,9 +80,9 @@ func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	plan := links.Plan
 	pairs, whole := probe.AllPairs(plan)
 	n := len(plan.Nodes)
-	what := fmt.Sprintf("all %d pairs", len(pairs))
+	what := fmt.Sprintf("all %d pairs of nodes", len(pairs))
 	if !whole {
-		what = fmt.Sprintf("%d of %d pairs: neighbours on the ring and a sample of the others", len(pairs), n*(n-1))
+		what = fmt.Sprintf("%d of %d pairs of nodes (neighbours on the ring, and a sample of the other pairs)", len(pairs), n*(n-1))
 	}
 	s.Tell("measuring %s takes about %v, and some seconds more if a measurement has to be repeated", what, probe.Estimate(plan, pairs).Round(time.Second))
 	watch := monitor.NewWatch(links, links.Kernel.Nodes())
@@ -141,7 +142,7 @@ func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measuremen
 		m.RouterNoPriority = router.NoPriority
 		if d := router.Unplanned(); d > 0 {
 			r.OK = false
-			r.Notes = append(r.Notes, fmt.Sprintf("%d packets were dropped against the plan because a buffer was full", d))
+			r.Notes = append(r.Notes, fmt.Sprintf("against the plan, the router dropped %s because a buffer was full", errs.Count(int(d), "packet")))
 		}
 	}
 	links := fidelity.Measurements{BusyLink: m.BusyLink, BusyTime: m.BusyTime, BusyShare: m.BusyShare, Steal: m.Steal, Underlay: m.Underlay}

@@ -134,7 +134,7 @@ func (n *Network) build(links string) error {
 		return fmt.Errorf("reading the network back: %w", err)
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("the network in the kernel differs from the plan in %d places; the first: %s", len(differences), differences[0])
+		return fmt.Errorf("the network in the kernel differs from the plan (differences: %d); the first difference: %s", len(differences), differences[0])
 	}
 	tcp, err := n.Kernel.TCP()
 	if err != nil {
@@ -144,8 +144,8 @@ func (n *Network) build(links string) error {
 		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
 		n.s.Tell("%v: the TCP window in a node is at most %d bytes, too small to fill a fast path with a long delay", short, window)
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %d nodes built and read back in %d ms; TCP in the nodes: %s, with windows of up to %s",
-		backend, why, len(n.places), time.Since(begin).Milliseconds(), tcp, n.windows())})
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and read back in %d ms; TCP in the nodes: %s, with windows of up to %s",
+		backend, why, errs.Count(len(n.places), "node"), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
 }
 
@@ -155,7 +155,7 @@ func (n *Network) windows() string {
 	for _, i := range n.places {
 		w, err := n.Kernel.Window(i)
 		if err != nil {
-			return "unknown size"
+			return "an unknown size"
 		}
 		least, most = min(least, w), max(most, w)
 	}
@@ -331,14 +331,14 @@ func (n *Network) Count() (*userlink.Stats, error) {
 	}
 	n.sum = nil
 	n.AskCount()
-	err := n.s.Await(StartupPatience, "the router's count", func() bool { return n.sum != nil })
+	err := n.s.Await(StartupPatience, "the router to count its packets", func() bool { return n.sum != nil })
 	return n.sum, err
 }
 
 func (n *Network) counted(data json.RawMessage) error {
 	n.count = new(userlink.Stats)
 	if err := json.Unmarshal(data, n.count); err != nil {
-		return fmt.Errorf("reading the router's count: %w", err)
+		return fmt.Errorf("reading the router's packet counts: %w", err)
 	}
 	n.counts = append(n.counts, n.count)
 	return n.sumCounts()
@@ -395,6 +395,6 @@ func (n *Network) traffic() string {
 		}
 	}
 	c := n.count
-	return fmt.Sprintf(", while the router carried %d packets, lost %d by intention, and dropped %d for lack of room and %d that it could not read",
+	return fmt.Sprintf(", while the router carried %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
 		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
 }

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -36,11 +37,11 @@ func slowMonitor() error {
 	}
 	id, err := monitorThread()
 	if err != nil {
-		return fmt.Errorf("looking for the runtime's monitor thread: %w", err)
+		return fmt.Errorf("looking for the Go runtime's monitor thread: %w", err)
 	}
 	// Of another thread: proc_pid_timerslack_ns(5).
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", id), strconv.AppendInt(nil, monitorSlack, 10), 0); err != nil {
-		return fmt.Errorf("letting the runtime's monitor thread sleep longer: %w", err)
+		return fmt.Errorf("setting the timer slack of the Go runtime's monitor thread: %w", err)
 	}
 	return nil
 }
@@ -61,7 +62,7 @@ func monitorThread() (int, error) {
 		}
 	}
 	if least == 0 {
-		return 0, fmt.Errorf("/proc/self/task has only %d threads", len(tasks))
+		return 0, errors.New("/proc/self/task lists only the main thread")
 	}
 	return least, nil
 }

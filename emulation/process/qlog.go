@@ -112,7 +112,7 @@ func (q *qlogs) tracer(kind string) func(context.Context, bool, quic.ConnectionI
 		}
 		w, err := q.create(fmt.Sprintf("%s-%s-%s.sqlog", kind, end, id))
 		if err != nil {
-			q.log.Warn("a connection is not recorded", "err", err)
+			q.log.Warn("a connection is not recorded in a qlog file", "err", err)
 			return nil
 		}
 		seq := qlogwriter.NewConnectionFileSeq(w, isClient, id)

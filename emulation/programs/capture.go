@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"testbed/emulation/network"
+	"testbed/internal/errs"
 	"testbed/shaping/packetring"
 )
 
@@ -70,7 +71,7 @@ func endCaptures(s *network.Supervisor, all []*capture) error {
 		c.child.CloseCommands()
 	}
 	for _, c := range all {
-		if err := s.Await(network.StartupPatience, c.child.Name+" to end", func() bool { return c.child.Ended }); err != nil {
+		if err := s.Await(network.StartupPatience, "the process "+c.child.Name+" to end", func() bool { return c.child.Ended }); err != nil {
 			return err
 		}
 		if c.saw == nil {
@@ -82,12 +83,12 @@ func endCaptures(s *network.Supervisor, all []*capture) error {
 }
 
 func (c *captured) String() string {
-	text := fmt.Sprintf("%d frames", c.Frames)
+	text := errs.Count(c.Frames, "frame")
 	if n := c.Beyond; n > 0 {
-		text += fmt.Sprintf("; %d more did not fit the limit of the file", n)
+		text += fmt.Sprintf("; %d more did not fit into the size limit of the file", n)
 	}
 	if n := c.Missed; n > 0 {
-		text += fmt.Sprintf("; %d MISSED because they came too fast", n)
+		text += fmt.Sprintf("; %d MISSED because frames came too fast", n)
 	}
 	return text
 }

@@ -70,7 +70,7 @@ func ParseMark(line []byte, node string) (Mark, error) {
 func ServeMarks(node string, take func(Mark)) error {
 	listener, err := net.Listen("unix", markSocket(node))
 	if err != nil {
-		return fmt.Errorf("listening for calls of testbed mark: %w", err)
+		return fmt.Errorf("opening the socket for the command \"testbed mark\": %w", err)
 	}
 	go func() {
 		for {
@@ -120,15 +120,15 @@ func SendMark(kind string, fields map[string]any) error {
 		conn, err = net.Dial("unix", markSocket(""))
 	}
 	if err != nil {
-		return fmt.Errorf("marking %s: no testbed receives marks on this host; testbed net receives marks on its own host only: %w", kind, err)
+		return fmt.Errorf("sending the mark %s: nothing receives marks on this host; testbed net receives marks only on the host where it was started: %w", kind, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(markPatience))
 	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("marking %s: %w", kind, err)
+		return fmt.Errorf("sending the mark %s: %w", kind, err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
-		return fmt.Errorf("marking %s: the mark was not received: %w", kind, err)
+		return fmt.Errorf("sending the mark %s: the mark was not received: %w", kind, err)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func ParseFields(args []string) (map[string]any, error) {
 	for _, arg := range args {
 		name, text, found := strings.Cut(arg, "=")
 		if !found || name == "" || name == "type" {
-			return nil, errs.Usagef("%s: write NAME=VALUE, as round=3; the type comes first", arg)
+			return nil, errs.Usagef("%s: write each field as NAME=VALUE, such as round=3; the mark's type is the first argument", arg)
 		}
 		var value any
 		if json.Unmarshal([]byte(text), &value) != nil {

@@ -215,12 +215,12 @@ func readReport(f *os.File) (report, error) {
 		}
 		line = append(line, buf[:n]...)
 		if len(line) > reportMaxBytes {
-			return report{}, errors.New("report too long")
+			return report{}, errors.New("the report is too long")
 		}
 	}
 	var r report
 	if err := json.Unmarshal(line, &r); err != nil {
-		return report{}, fmt.Errorf("decode: %w", err)
+		return report{}, fmt.Errorf("decoding the report: %w", err)
 	}
 	return r, nil
 }

@@ -143,7 +143,7 @@ func lackingKinds(userNS bool) (missing, mend string) {
 		return "", ""
 	}
 	return "the kernel has no namespaces of kind " + strings.Join(kinds, ", "),
-		"use a kernel with CONFIG_NAMESPACES and the CONFIG_…_NS of each"
+		"use a kernel with CONFIG_NAMESPACES, and with CONFIG_…_NS for each of these kinds"
 }
 
 // setUpError turns init's report into an error.
@@ -240,7 +240,7 @@ func (m machine) explainLimit() (missing, mend string) {
 		} else if m.nested {
 			where = "here or outside of this user namespace"
 		}
-		return m.exhausted + " allows no more", "raise it " + where + " with sysctl -w, or end programs that use namespaces"
+		return m.exhausted + " allows no more namespaces", "raise it " + where + " with sysctl -w, or end programs that use namespaces"
 	}
 	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
 		"raise that limit with sysctl -w, or end programs that use namespaces"

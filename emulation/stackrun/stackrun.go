@@ -19,6 +19,7 @@ import (
 	"testbed/emulation/launch"
 	"testbed/emulation/monitor"
 	"testbed/emulation/programs"
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios"
@@ -105,16 +106,16 @@ func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	first := s.FirstJoin()
 	for _, w := range s.Workers {
 		if w.JoinAt > first && stack.NoJoin != "" {
-			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s joins later, and the stack %s has no joining: %s", w.ID.Node(), stack.Name, stack.NoJoin)}
+			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s joins later, but the stack %s does not support joining: %s", w.ID.Node(), stack.Name, stack.NoJoin)}
 		}
 		if w.InitialStep > 0 {
-			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s begins with outer steps, which stacks cannot", w.ID.Node())}
+			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s begins with an initial_step above 0, which stacks do not support; remove it", w.ID.Node())}
 		}
 	}
 	// Each slice of the vector has lanes for each worker.
 	const lanes = 4
 	if n := lanes * len(s.Workers) * len(s.Workers); s.Parameters < n {
-		return &scenarios.Error{Field: "real.parameters", Problem: fmt.Sprintf("is %d; a stack with %d workers needs at least %d", s.Parameters, len(s.Workers), n)}
+		return &scenarios.Error{Field: "real.parameters", Problem: fmt.Sprintf("is %d; it must be at least %d for a stack with %s", s.Parameters, n, errs.Count(len(s.Workers), "worker"))}
 	}
 	return nil
 }

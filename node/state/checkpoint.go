@@ -234,7 +234,7 @@ func ReadState(r io.Reader, run string, parameters int) (*Saved, error) {
 	case err != nil:
 		return nil, err
 	case s.Run != run:
-		return nil, fmt.Errorf("reading a checkpoint: the file is of the run %q, not %q", s.Run, run)
+		return nil, fmt.Errorf("reading a checkpoint: the file belongs to the run %q, not to %q", s.Run, run)
 	case s.Stateless:
 		return nil, errors.New("reading a checkpoint: the file holds no outer state")
 	case s.Parameters != parameters:

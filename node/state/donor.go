@@ -92,7 +92,7 @@ func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 		s = d.snapshot("", req.Agreed)
 	}
 	if req.From < 0 || req.To > s.chunks() {
-		return fmt.Errorf("the peer asked for chunks %d to %d of %d", req.From, req.To, s.chunks())
+		return fmt.Errorf("the peer asked for chunks %d to %d, but the number of chunks is %d", req.From, req.To, s.chunks())
 	}
 	if err := json.NewEncoder(w).Encode(header{OuterSteps: s.Steps, Parameters: len(s.Parameters), Hash: s.digest, Regional: s.Agreed != nil}); err != nil {
 		return err

@@ -25,7 +25,7 @@ func view() lighthouse.View {
 		},
 		Known: 2, Heartbeats: []lighthouse.Heartbeat{{ReplicaID: "a:1", Asking: true}, beat},
 		History: []lighthouse.Change{{
-			QuorumID: 12, First: now, Last: now.Add(time.Minute), Quorums: 3, Participants: 300, Why: "the last quorum is complete",
+			QuorumID: 12, First: now, Last: now.Add(time.Minute), Quorums: 3, Participants: 300, Why: "all replicas of the last quorum ask for a quorum",
 			Came: lighthouse.Names{First: []string{"a:1"}, More: 299}, Failed: lighthouse.Names{First: []string{"b:2"}},
 		}},
 	}
@@ -63,8 +63,8 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, h)
 		}
 		for _, want := range []string{
-			"Quorum 12: 300 replicas at step 41, issued 90 s ago", "heals from 0", "7.0 s", "up to date, asks", "forgotten", "and 297 more",
-			"came: <span class=\"id\">a:1 and 299 more</span>", "failed to commit: <span class=\"id\">b:2", "3 quorums, the last at 2026-01-02 03:05:05",
+			"Quorum 12: 300 replicas at step 41, issued 90 s ago", "heals from 0", "7.0 s", "up to date, asks for a quorum", "forgotten", "and 297 more",
+			"joined: <span class=\"id\">a:1 and 299 more</span>", "failed to commit: <span class=\"id\">b:2", "3 quorums, the last at 2026-01-02 03:05:05",
 			"&lt;script&gt;alert", `data-kill="b:2"`,
 		} {
 			if !strings.Contains(body, want) {

@@ -104,7 +104,7 @@ func lastEntry(data []byte) (line []byte, last *entry, err error) {
 			return nil, nil, fmt.Errorf("line %d: %w; remove the line, or name another file", n, err)
 		}
 		if e.QuorumID < 1 || len(e.Participants) == 0 {
-			return nil, nil, fmt.Errorf("line %d: quorum_id %d of %d participants is no quorum; remove the line, or name another file", n, e.QuorumID, len(e.Participants))
+			return nil, nil, fmt.Errorf("line %d: quorum_id is %d and the number of participants is %d, but both must be at least 1; remove the line, or name another file", n, e.QuorumID, len(e.Participants))
 		}
 		line, last = data[:length], &e
 		data = data[length:]

@@ -319,7 +319,7 @@ func TestJournalsThatAreNone(t *testing.T) {
 		"my thesis\n":         "line 1: ",
 		valid + "{\n" + valid: "line 2: ",
 		valid + "\n":          "line 2: ",
-		valid + "{}\n":        "line 2: quorum_id 0 of 0 participants",
+		valid + "{}\n":        "line 2: quorum_id is 0 and the number of participants is 0",
 		valid + "{}":          "line 2 does not belong to a lighthouse's journal",
 		strings.Replace(valid, `{"replica_id":"a"}`, `{"replica_id":"b"},{"replica_id":"a"}`, 1): "not in order",
 	} {

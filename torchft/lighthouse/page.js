@@ -16,7 +16,7 @@ const update = async () => {
     }
     say(notice);
   } catch (e) {
-    say('The lighthouse does not answer: what is shown is old. ' + e.message);
+    say('The lighthouse does not answer, so this page is out of date. ' + e.message);
   }
   setTimeout(update, document.hidden ? 5000 : 1000);
 };
@@ -38,7 +38,7 @@ const kill = async (id, asked) => {
 
 live.addEventListener('click', async event => {
   const id = event.target.dataset.kill;
-  if (id === undefined || !confirm(`Kill ${id}?\nIts manager ends with exit code 1, and its step with it.`)) return;
+  if (id === undefined || !confirm(`Kill ${id}?\nIts manager exits with code 1, and its current step is lost.`)) return;
   try {
     notice = await kill(id, false);
   } catch (e) {

@@ -130,7 +130,7 @@ func (b *Benchmark) WriteText(to io.Writer) error {
 	fmt.Fprintf(w, "the same bytes over plain TCP\t%.1f ms\ta quorum's p99 takes %.1f times as long\t\n", q.PlainMs, q.Ratio)
 	fmt.Fprintf(w, "heartbeats\t%.0f a second\tp99 %.1f ms\t\n", h.PerSecond, h.P99ms)
 	if b.Against == "" {
-		fmt.Fprintf(w, "the lighthouse for heartbeats\t%.2f cores\t%.0f a core-second\t\n", b.Cores, b.PerCoreSecond)
+		fmt.Fprintf(w, "the lighthouse's processor time for heartbeats\t%.2f cores\t%.0f heartbeats a core-second\t\n", b.Cores, b.PerCoreSecond)
 	}
 	if b.MaxRSSMegabyte > 0 {
 		fmt.Fprintf(w, "the lighthouse's memory, at most\t%.0f MB\t\t\n", b.MaxRSSMegabyte)

@@ -93,7 +93,7 @@ func (l *Load) Quorums(ctx context.Context, rounds int) (*Quorums, error) {
 			return err
 		})...)
 		if err != nil {
-			return nil, fmt.Errorf("quorum %d: %w", round, err)
+			return nil, fmt.Errorf("asking for quorum %d: %w", round, err)
 		}
 		if round > 0 { // the first finds connections and memory cold
 			took = append(took, times...)
@@ -105,7 +105,7 @@ func (l *Load) Quorums(ctx context.Context, rounds int) (*Quorums, error) {
 	for range rounds {
 		d, err := plainTCP(len(l.conns), q.AnswerBytes)
 		if err != nil {
-			return nil, fmt.Errorf("the same bytes over plain TCP: %w", err)
+			return nil, fmt.Errorf("sending the same bytes over plain TCP: %w", err)
 		}
 		plain = append(plain, ms(d))
 	}
@@ -200,7 +200,7 @@ func (l *Load) Heartbeats(ctx context.Context, interval, long time.Duration) (*H
 			err := l.conns[i].Invoke(call, wire.Heartbeat, &wire.LighthouseHeartbeatRequest{ReplicaId: l.ids[i]}, &wire.LighthouseHeartbeatResponse{})
 			cancel()
 			if err != nil {
-				return fmt.Errorf("heartbeat of %s: %w", l.ids[i], err)
+				return fmt.Errorf("sending a heartbeat of %s: %w", l.ids[i], err)
 			}
 			took[i] = append(took[i], ms(time.Since(sent)))
 		}

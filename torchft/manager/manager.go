@@ -108,13 +108,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func connect(ctx context.Context, cfg *Config) (*grpc.ClientConn, error) {
 	conn, err := port.Dial(cfg.Lighthouse)
 	if err != nil {
-		return nil, fmt.Errorf("lighthouse: %w", err)
+		return nil, fmt.Errorf("connecting to the lighthouse: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
 	defer cancel()
 	if err := port.Ready(ctx, conn); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("lighthouse: %w", err)
+		return nil, fmt.Errorf("connecting to the lighthouse: %w", err)
 	}
 	return conn, nil
 }
