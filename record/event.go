@@ -41,7 +41,7 @@ const (
 	ReduceDone Type = "reduce_done"
 	// The outcome is final: an outer step is taken.
 	OuterStep Type = "outer_step"
-	// [Overlapping rounds](learning.md#outer-steps-of-the-field): a worker has
+	// [Overlapping rounds](learning.md#published-outer-steps): a worker has
 	// applied the outer step of `round` after inner step `step` of the next round.
 	Merge Type = "merge"
 	// Outer states were compared after an outer step. `loss` is that of the

@@ -25,7 +25,7 @@ var explained = map[string]string{
 	"work":            "[Work](scenarios.md#work) explains how the parts work together.",
 	"work.steps":      "[Work](scenarios.md#work) has the largest `sigma` of each distribution.",
 	"train":           "[Learning](learning.md) explains what is trained, and [the trainer](trainer.md) programs of your own.",
-	"train.outer":     "[Outer steps of the field](learning.md#outer-steps-of-the-field)",
+	"train.outer":     "[Published outer steps](learning.md#published-outer-steps)",
 	"train.regions":   "[Hierarchical outer steps](learning.md#hierarchical-outer-steps)",
 	"loss_burst":      "This is the Gilbert-Elliott model; see [Path](links.md#path).",
 }
