@@ -26,7 +26,7 @@ func TestAChangedRecordIsNotResumed(t *testing.T) {
 		{"a line twice", record.EventsFile, func(text []byte) []byte {
 			last := bytes.LastIndexByte(text[:len(text)-1], '\n') + 1
 			return append(text, text[last:]...)
-		}, "in the file twice"},
+		}, "out of order or repeated"},
 		{"a line less", record.EventsFile, func(text []byte) []byte {
 			all := bytes.SplitAfter(text, []byte("\n"))
 			return bytes.Join(append(all[:4:4], all[5:]...), nil)

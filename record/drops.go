@@ -28,5 +28,5 @@ func (d LinkDrops) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s %s", part.packets, noun, part.where))
 		}
 	}
-	return fmt.Sprintf("%s: links dropped as planned: %s", d.Node, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s: as planned, its links dropped %s", d.Node, strings.Join(parts, ", "))
 }

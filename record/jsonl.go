@@ -53,7 +53,7 @@ func Read(r io.Reader) ([]Event, error) {
 		if once[e.Type] {
 			hash := maphash.Bytes(seed, text)
 			if before := known[hash]; before > 0 {
-				return fmt.Errorf("line %d is the same event; restore an intact copy of the record", before)
+				return fmt.Errorf("the event repeats line %d; restore an intact copy of the record", before)
 			}
 			known[hash] = line
 		}

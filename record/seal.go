@@ -193,7 +193,7 @@ func Check(events []Event) error {
 		}
 		switch {
 		case i > 0 && e.Type == RunStart:
-			return wrong("there is a second %s: the file has the record of a run twice, or of two runs", RunStart)
+			return wrong("there is a second %s: the file has the record of one run twice, or the records of two runs", RunStart)
 		case e.T < 0:
 			return wrong("the event is at %d µs, before the run began", e.T)
 		case simulated && before != nil && e.T < before.T:
@@ -209,7 +209,7 @@ func Check(events []Event) error {
 		}
 		switch {
 		case e.Seq <= last:
-			return wrong("the event has number %d, but an earlier line has number %d: lines are out of order, or in the file twice", e.Seq, last)
+			return wrong("the event has number %d, but an earlier line has number %d: lines are out of order or repeated", e.Seq, last)
 		case e.Seq > last+1:
 			return wrong("the event has number %d, but the previous number is %d: lines are missing in between", e.Seq, last)
 		case numbered != nil && e.T < numbered.T:

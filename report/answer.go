@@ -128,7 +128,7 @@ func (c *Comparison) trustAnswer(world string) string {
 	for _, sum := range c.measured() {
 		switch {
 		case !sum.Complete:
-			tell(fidelity.Invalid, sum, fmt.Sprintf("the run ended incomplete after %d outer steps", sum.OuterSteps))
+			tell(fidelity.Invalid, sum, "the run ended incomplete after "+words.Count(sum.OuterSteps, "outer step"))
 		case sum.BitIdentical != nil && !*sum.BitIdentical:
 			tell(fidelity.Invalid, sum, "workers ended a round with different bytes")
 		case sum.Fidelity.Verdict != fidelity.Valid && sum.Fidelity.Verdict != "":
@@ -155,5 +155,9 @@ func chance(seeds int, compared []Against) string {
 	if len(compared) == 0 || seeds >= stats.LeastRepeats {
 		return ""
 	}
-	return fmt.Sprintf(" %s says nothing about chance: use --repeat %d.", words.Capital(words.Count(seeds, "seed")), 5)
+	verb := "say"
+	if seeds == 1 {
+		verb = "says"
+	}
+	return fmt.Sprintf(" %s %s nothing about chance: use --repeat %d.", words.Capital(words.Count(seeds, "seed")), verb, 5)
 }

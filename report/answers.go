@@ -33,9 +33,9 @@ func (p *page) headline() string {
 	}
 	var parts []string
 	for _, s := range p.Sides {
-		text := fmt.Sprintf("Under %s %d rounds took %s.", s.Policy, s.Run.OuterSteps, wallText(p.Record.Scenario, &s))
+		text := fmt.Sprintf("Under %s %s took %s.", s.Policy, words.Count(s.Run.OuterSteps, "round"), wallText(p.Record.Scenario, &s))
 		if !s.Run.Complete {
-			text = fmt.Sprintf("Under %s the run stayed incomplete: %d of %d rounds.", s.Policy, s.Run.OuterSteps, p.Record.Scenario.TargetOuterSteps)
+			text = fmt.Sprintf("Under %s the run stayed incomplete: it took %d of %d outer steps.", s.Policy, s.Run.OuterSteps, p.Record.Scenario.TargetOuterSteps)
 		}
 		parts = append(parts, text)
 	}
@@ -46,10 +46,10 @@ func (p *page) headline() string {
 func (p *page) headlineOfTwo(e stats.Estimate) string {
 	base, other := &p.Sides[0], &p.Sides[1]
 	reference, name := words.Policy(base.Policy), words.Policy(other.Policy)
-	instead := fmt.Sprintf("%s instead of %s for %d rounds", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), other.Run.OuterSteps)
+	instead := fmt.Sprintf("%s instead of %s for %s", wallText(p.Record.Scenario, other), wallText(p.Record.Scenario, base), words.Count(other.Run.OuterSteps, "round"))
 	switch {
 	case e.Interval == nil && e.NoDifference():
-		return fmt.Sprintf("No difference: in each of %d pairs of runs %s was exactly as fast as %s.", e.N, name, reference)
+		return fmt.Sprintf("No difference in %s of runs: %s was exactly as fast as %s.", words.Count(e.N, "pair"), name, reference)
 	case e.Interval == nil:
 		return fmt.Sprintf("%s was %s as fast as %s: %s.", words.Capital(name), words.Times(e.Median), reference, instead)
 	case e.Interval.Contains(1):
@@ -82,7 +82,7 @@ func (p *page) headlineOfMany(best *score) string {
 	}
 	gain := words.Times(e.Median) + " as fast as " + words.Policy(reference)
 	if e.Interval == nil && e.NoDifference() {
-		return fmt.Sprintf("No difference: with each of %d seeds no policy was faster than %s.", e.N, words.Policy(reference))
+		return fmt.Sprintf("No difference with %s: no policy was faster than %s.", words.Count(e.N, "seed"), words.Policy(reference))
 	}
 	if e.Interval == nil {
 		return fmt.Sprintf("Of %d policies %s was the fastest: %s, %s instead of %s.", len(p.Sides), best.Policy, gain,
@@ -253,12 +253,12 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 		a.Short = "no difference shown: " + a.Short
 	}
 	base, other := &p.Sides[0], &p.Sides[1]
-	a.Text = append(a.Text, fmt.Sprintf("%s under %s, %s under %s.", wallText(p.Record.Scenario, other), other.Policy, wallText(p.Record.Scenario, base), base.Policy))
+	a.Text = append(a.Text, fmt.Sprintf("The run took %s under %s, and %s under %s.", wallText(p.Record.Scenario, other), other.Policy, wallText(p.Record.Scenario, base), base.Policy))
 	switch i := e.Interval; {
 	case i != nil:
 		a.Text = append(a.Text, fmt.Sprintf("The range is a %.3g %% interval of the median of %d pairs of runs, each with one seed: %s.", 100*i.Level, e.N, p.statistics.Finding[p.world]))
 	case e.N > 1:
-		a.Text = append(a.Text, fmt.Sprintf("The median of %d pairs of runs; %s.", e.N, e.Why))
+		a.Text = append(a.Text, fmt.Sprintf("The figure is the median of %d pairs of runs: %s.", e.N, e.Why))
 	}
 	if p.statistics.LeftOut > 0 {
 		a.Text = append(a.Text, fmt.Sprintf("Pairs with an incomplete run, which do not count: %d.", p.statistics.LeftOut))

@@ -25,13 +25,13 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison, detail
 	if s.Unasked() {
 		parameters = "a program's own parameters"
 	}
-	fmt.Fprintf(out, "%d workers, %d outer steps of %d inner steps, %s, ", len(s.Workers), s.TargetOuterSteps, s.InnerSteps, parameters)
+	fmt.Fprintf(out, "%s, %s of %s, %s, ", words.Count(len(s.Workers), "worker"), words.Count(s.TargetOuterSteps, "outer step"), words.Count(s.InnerSteps, "inner step"), parameters)
 	if c.Real == nil {
 		fmt.Fprintf(out, "seed %d; simulated only\n\n", s.Seed)
 	} else {
 		links := c.Real[c.Policies[0]].Links + " links"
 		if len(c.Links) > 1 {
-			links += fmt.Sprintf(" (%s at the end)", strings.Join(c.Links[1:], ", "))
+			links += fmt.Sprintf(" (the results on %s links are at the end)", strings.Join(c.Links[1:], ", "))
 		}
 		fmt.Fprintf(out, "%s, seed %d; 1 ms of scenario time took %v\n\n", links, s.Seed, s.RealDuration(1000))
 	}
@@ -226,13 +226,13 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	if len(c.Policies) > 1 {
 		text := fmt.Sprintf("speed-up: the wall-clock of %s divided by the policy's, seed by seed", c.Policies[0])
 		if k := slices.IndexFunc(all, func(sc score) bool { return sc.Speedup.Interval != nil }); k >= 0 {
-			text += fmt.Sprintf("; in brackets a %.3g %% interval of the median of %d seeds, = where no difference is shown", 100*all[k].Speedup.Interval.Level, all[k].Speedup.N)
+			text += fmt.Sprintf(". In brackets: a %.3g %% interval of the median of %d seeds. = means that no difference is shown", 100*all[k].Speedup.Interval.Level, all[k].Speedup.N)
 		}
 		lines = append(lines, text)
 		lines = append(lines, unchanged(all)...)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
-		lines = append(lines, "work lost: the share of all possible contributions that no outer step has; * on the Pareto front: no other policy is as fast and loses as little")
+		lines = append(lines, "work lost: the share of all possible contributions that no outer step has. * marks the Pareto front: no other policy is as fast and loses as little")
 	}
 	lines = append(lines, rankText(c.RankCorrelation)...)
 	if n := c.Statistics.LeftOut; n > 0 {
@@ -389,10 +389,10 @@ func standing(sum record.Summary) string {
 		parts = append(parts, words.Workers(sum.NeverJoined)+" never joined")
 	}
 	list("sidelined", sum.Sidelined)
-	list("back in time", sum.Rejoined)
+	list("arrived in time again", sum.Rejoined)
 	list("evicted", sum.Evicted)
 	if len(parts) == 0 {
-		return "nobody sidelined or evicted"
+		return "no worker was sidelined or evicted"
 	}
 	return strings.Join(parts, "; ")
 }
@@ -419,7 +419,7 @@ func (c *Comparison) writeLearning(out io.Writer) error {
 				continue
 			}
 			if same, of := learning.Same(sets[0][name], c.Real[name]); of > 0 {
-				fmt.Fprintf(out, "%s, %s: the model is that of the real run, bit by bit, after %d of %d rounds\n", name, worldText(world), same, of)
+				fmt.Fprintf(out, "%s, %s: the model equals the real run's model, bit by bit, after %d of %d rounds\n", name, worldText(world), same, of)
 			}
 		}
 	}

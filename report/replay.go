@@ -157,7 +157,7 @@ func WriteReplay(out io.Writer, r Replay) error {
 	}
 	fmt.Fprintf(out, "\nwall-clock: %s recorded, %s replayed\n", wall(r.Recorded), wall(r.Replayed))
 	if r.Same {
-		fmt.Fprintln(out, "every decision is the same")
+		fmt.Fprintln(out, "every decision of the replay is the recorded one")
 		return nil
 	}
 	fmt.Fprintln(out)
@@ -169,7 +169,7 @@ func WriteReplay(out io.Writer, r Replay) error {
 
 func wall(s record.Summary) string {
 	if !s.Complete {
-		return fmt.Sprintf("%s (incomplete, %d outer steps)", words.Micros(s.WallClock), s.OuterSteps)
+		return fmt.Sprintf("%s (incomplete, %s)", words.Micros(s.WallClock), words.Count(s.OuterSteps, "outer step"))
 	}
 	return words.Micros(s.WallClock)
 }
@@ -190,11 +190,11 @@ func (d *Decision) text() string {
 		case r == nil:
 			return text
 		case r.Rule == policy.RuleAllArrived:
-			return text + ": all had arrived"
+			return text + ": all workers had arrived"
 		case r.Deadline == nil:
-			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
+			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
 		default:
-			return text + fmt.Sprintf(" (%s): %d of %d had arrived, %d needed; the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
+			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed; the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
 				words.Micros(r.Deadline.Offset+r.Deadline.Credit))
 		}
 	case record.Rejoin:

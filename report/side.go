@@ -167,13 +167,13 @@ func standingOf(sum record.Summary, most int) string {
 		for _, m := range members {
 			who[m.ID] = true
 		}
-		return fmt.Sprintf("%s of %s", words.Count(len(members), "time"), words.Count(len(who), "worker"))
+		return fmt.Sprintf("%s (%s)", words.Count(len(members), "time"), words.Count(len(who), "worker"))
 	}
 	said := "sidelined " + count(sum.Sidelined)
 	if len(sum.Rejoined) > 0 {
-		said += "; back in time " + count(sum.Rejoined)
+		said += "; arrived in time again " + count(sum.Rejoined)
 	}
-	return said + fmt.Sprintf("; evicted %d", len(sum.Evicted))
+	return said + "; evicted: " + words.Count(len(sum.Evicted), "worker")
 }
 
 // Stands lists the sidelined and evicted workers, and says whether they were
@@ -241,7 +241,7 @@ func arrivals(r timeline.Round) string {
 		parts = append(parts, text)
 	}
 	if n := len(parts); n > words.MaxListed {
-		return fmt.Sprintf("%d arrivals, the last %s", n, strings.Join(parts[n-3:], ", "))
+		return fmt.Sprintf("%d arrivals, the last of which are %s", n, strings.Join(parts[n-3:], ", "))
 	}
 	return strings.Join(parts, ", ")
 }

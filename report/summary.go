@@ -61,7 +61,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	for _, line := range decisions(sum) {
 		fmt.Fprintln(out, line)
 	}
-	fmt.Fprintf(out, "%.0f %% of the membership time was inner steps, %.0f %% waiting for others\n", 100*sum.ComputeFraction, 100*sum.BarrierWaitFraction)
+	fmt.Fprintf(out, "%.0f %% of the membership time was inner steps, and %.0f %% was waiting for other workers\n", 100*sum.ComputeFraction, 100*sum.BarrierWaitFraction)
 	if line := regional(sum.Rounds); line != "" {
 		fmt.Fprintln(out, line)
 	}
@@ -172,9 +172,9 @@ func regional(rounds []record.Round) string {
 	if len(apart) == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("in %d of %d rounds, each %s reduced on its own; those reductions took %s (median)", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
+	line := fmt.Sprintf("in %d of %d rounds, each %s reduced separately. The median duration of these reductions was %s", len(apart), len(rounds), what, words.Micros(policy.Median(apart)))
 	if len(together) > 0 {
-		line += fmt.Sprintf(", and reductions by all workers together %s", words.Micros(policy.Median(together)))
+		line += fmt.Sprintf(". The median duration of reductions by all workers was %s", words.Micros(policy.Median(together)))
 	}
 	return line
 }
@@ -189,7 +189,7 @@ func uploaded(all []record.Upload) string {
 	for k, u := range all {
 		took[k] = u.End - u.Start
 	}
-	return fmt.Sprintf("uploads of outer states to the store: %d, each took %s (median)", len(all), words.Micros(policy.Median(took)))
+	return fmt.Sprintf("uploads of outer states to the store: %d, with a median duration of %s", len(all), words.Micros(policy.Median(took)))
 }
 
 // leftOut names the injects that the simulator has not played.
@@ -248,7 +248,7 @@ func decisions(sum record.Summary) []string {
 		lines = append(lines, line)
 	}
 	if len(lines) == 0 {
-		lines = append(lines, "nobody was sidelined or evicted")
+		lines = append(lines, "no worker was sidelined or evicted")
 	}
 	lines = append(unplayed(sum), lines...)
 	for _, o := range sum.Outages {

@@ -16,7 +16,7 @@ var utilizations = []struct {
 	suffix, legend string
 	of             func(record.Summary) *float64
 }{
-	{"", "utilization: the share of the membership time that was inner steps; in brackets the gain over the first policy",
+	{"", "utilization: the share of the membership time that was inner steps. In brackets: the gain over the first policy",
 		func(sum record.Summary) *float64 { return &sum.ComputeFraction }},
 	{", churn-like", "churn-like: a reconstruction of the utilization that churn publishes, which may not be its definition",
 		func(sum record.Summary) *float64 { return sum.ChurnLikeUtilization }},

@@ -72,7 +72,7 @@ func TestBadTrain(t *testing.T) {
 		{"momentum: 0.5", "mix: 1.5", ":26: train.outer.mix: is 1.5; it must lie between 0 and 1"},
 		{"momentum: 0.5", "overlap: INNER", ":26: train.outer.overlap: is INNER; it must lie between 0 and inner_steps, which is STEPS"},
 		{"momentum: 0.5", "correction: lazy", `:26: train.outer.correction: is "lazy"; give eager, or remove the field`},
-		{"momentum: 0.5", "correction: eager", ":26: train.outer.correction: applies only to outer steps that come a round late; set outer.overlap to inner_steps, STEPS, without outer.fragments and outer.mix, or remove outer.correction"},
+		{"momentum: 0.5", "correction: eager", ":26: train.outer.correction: applies only to outer steps that are delayed by one round; set outer.overlap to inner_steps, STEPS, without outer.fragments and outer.mix, or remove outer.correction"},
 		{"task: charlm", "task: charlm\n  text: book.txt", ":23: train.text: a text can be read only if the scenario itself is read from a file"},
 	} {
 		text := strings.Replace(valid+trained, c.old, in.Replace(c.new), 1)

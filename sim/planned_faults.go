@@ -21,7 +21,7 @@ func (p *planned) awaitFault(after time.Duration) {
 func (p *planned) changeLinks() {
 	plan, err := shaping.Compose(p.scenario.Plan, p.scenario.Faults.At(p.change))
 	if err != nil {
-		p.fail(fmt.Errorf("the links at %d µs: %w", p.now, err))
+		p.fail(fmt.Errorf("changing the links at %d µs: %w", p.now, err))
 		return
 	}
 	p.links.plan = plan

@@ -63,7 +63,7 @@ func TestTwoLineagesAreRefused(t *testing.T) {
 	s, note := voted(t, `injects: []
 workers: [{id: 0, inner_step_mean: 1000}, {id: 1, inner_step_mean: 1000, lighthouse: 1}]
 `, "torchft")
-	if _, err := newRecording(s, "torchft", note); err == nil || !strings.Contains(err.Error(), "two lineages of outer states went on at once") {
+	if _, err := newRecording(s, "torchft", note); err == nil || !strings.Contains(err.Error(), "two lineages of outer states existed at the same time") {
 		t.Error(err)
 	}
 }

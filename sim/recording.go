@@ -130,9 +130,9 @@ func NewRecording(s *resolved.Scenario, events []record.Event) (*Recording, erro
 	case r.run.World == record.Real && r.run.TimeScale != s.TimeScale:
 		return fail("the run has a time scale of %v, but the scenario has %v", r.run.TimeScale, s.TimeScale)
 	case s.Exchange.Overlap > 0:
-		return fail("the rounds of the run overlap (train.outer.overlap), but the record lacks the inner steps taken ahead; the run cannot be replayed")
+		return fail("the rounds of the run overlap (train.outer.overlap), but the record lacks the inner steps that workers took before the previous outer step; the run cannot be replayed")
 	case s.Grouping != nil:
-		return fail("the regions or ranks of the run reduce separately (train.regions, train.group_world_size), but the record has one duration for all; the run cannot be replayed")
+		return fail("the regions or ranks of the run reduce separately (train.regions, train.group_world_size), but the record has only one duration for all reductions of a round; the run cannot be replayed")
 	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {
@@ -205,7 +205,7 @@ func (r *reader) read(i int, e record.Event) error {
 		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
 	case record.Diverged:
-		return errors.New("two lineages of outer states went on at once, and a replay follows only one; the run cannot be replayed")
+		return errors.New("two lineages of outer states existed at the same time, but a replay follows only one; the run cannot be replayed")
 	case record.FailReduce, record.Pause, record.Resume, record.Preempt, record.Partition, record.Heal, record.LinkFault, record.LinkRestored:
 		r.other = append(r.other, at)
 	case record.Step:

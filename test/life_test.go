@@ -105,7 +105,7 @@ func stalls(t *testing.T, stop halt, name string, length time.Duration) {
 	if !strings.Contains(r.stdout, name+" stalled for ") || strings.Contains(r.stdout, "fidelity: valid") {
 		t.Errorf("the verdict does not name %s, which stalled for %v\n%s%s", name, length, r.stdout, r.stderr)
 	}
-	if name == "coordinator" && !strings.Contains(r.stdout, "nobody was sidelined or evicted") {
+	if name == "coordinator" && !strings.Contains(r.stdout, "no worker was sidelined or evicted") {
 		t.Errorf("somebody was judged by the silence of the coordinator's absence\n%s", r.stdout)
 	}
 }

@@ -20,7 +20,7 @@ func (r *Rounds) Begin(ctx context.Context, round int, outer []float32, paramete
 		return err
 	}
 	if len(outer) != parameters {
-		return fmt.Errorf("begin round %d: %d outer parameters for a model of %d", round, len(outer), parameters)
+		return fmt.Errorf("begin round %d: %d outer parameters were given, but the model has %d", round, len(outer), parameters)
 	}
 	*r = Rounds{round: round, begun: true}
 	return nil
@@ -34,7 +34,7 @@ func (r *Rounds) Step(ctx context.Context, n int) (round int, err error) {
 	case !r.begun:
 		return 0, fmt.Errorf("inner step %d: no round has begun", n)
 	case n != r.step+1:
-		return 0, fmt.Errorf("inner step %d of round %d: step %d is next", n, r.round, r.step+1)
+		return 0, fmt.Errorf("inner step %d of round %d: the next step is %d", n, r.round, r.step+1)
 	}
 	r.step++
 	return r.round, nil
@@ -46,7 +46,7 @@ func (r *Rounds) Finish(local []float32, parameters int) error {
 		return errors.New("finish a round: no round has begun")
 	}
 	if len(local) != parameters {
-		return fmt.Errorf("finish round %d: room for %d local parameters of %d", r.round, len(local), parameters)
+		return fmt.Errorf("finish round %d: there is room for %d local parameters, but the model has %d", r.round, len(local), parameters)
 	}
 	*r = Rounds{}
 	return nil

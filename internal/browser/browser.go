@@ -99,7 +99,7 @@ func (v Visit) IsQuiet(t *testing.T) {
 		t.Errorf("the page wrote on the console: %q", v.Console)
 	}
 	if len(v.Asked) > 0 {
-		t.Errorf("the page asked for %q", v.Asked)
+		t.Errorf("the page requested %q", v.Asked)
 	}
 }
 

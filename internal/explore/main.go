@@ -42,12 +42,12 @@ import (
 )
 
 func main() {
-	length := flag.Duration("for", 10*time.Minute, "how long to try fresh seeds")
-	pattern := flag.String("run", "./...", "the packages to look at")
-	suite := flag.Int("suite", 0, "run all tests of the packages this many times, instead of random ones with fresh seeds")
+	length := flag.Duration("for", 10*time.Minute, "how long to run tests with fresh seeds")
+	pattern := flag.String("run", "./...", "the packages whose tests to run")
+	suite := flag.Int("suite", 0, "run all tests of the packages this many times, instead of the random tests with fresh seeds")
 	name := flag.String("log", filepath.Join("runs", "explore.log"), "file to which a line for each run is added")
-	play := flag.Bool("play", false, "play real runs in trouble, in place of tests")
-	seed := flag.Uint64("seed", 0, "with -play, the seed of the runs and their troubles; 0: a fresh seed")
+	play := flag.Bool("play", false, "play real runs with injected faults, instead of tests")
+	seed := flag.Uint64("seed", 0, "with -play, the seed of the runs and of the injected faults; 0 chooses a fresh seed")
 	flag.Parse()
 	found, err := explore(*length, *pattern, *suite, *play, *seed, *name)
 	if err != nil {
@@ -133,7 +133,7 @@ func (l *log) run(command ...string) error {
 	}
 	l.found++
 	kept := fmt.Sprintf("%s.%s.txt", l.name, began.UTC().Format("20060102-150405"))
-	fmt.Printf("%s\nthe command's output is in %s; to run the command again:\n", failures(out), kept)
+	fmt.Printf("%s\nthe command's output is in %s. To run the command again:\n", failures(out), kept)
 	for _, word := range command {
 		if strings.ContainsAny(word, "|()$") {
 			word = "'" + word + "'"

@@ -271,7 +271,7 @@ func (p *player) nothingLeft(r *playedRun) {
 		_ = unix.Kill(pid, unix.SIGKILL) // the next run needs the machine
 	}
 	if left, err := os.ReadDir(filepath.Join(p.dir, fmt.Sprint(r.number), "tmp")); err != nil || len(left) > 0 {
-		r.fail("the folder for temporary files is not empty, or cannot be read: %v, %v", left, err)
+		r.fail("the folder for temporary files is not empty, or cannot be read: files %v, error %v", left, err)
 	}
 }
 
@@ -306,7 +306,7 @@ func (p *player) judge(r *playedRun) {
 	logs, _ := filepath.Glob(filepath.Join(r.dir, "logs", "*.log"))
 	for _, name := range logs {
 		if data, err := os.ReadFile(name); err == nil && strings.Contains(string(data), "goroutine ") {
-			r.fail("%s has a panic", filepath.Base(name))
+			r.fail("%s contains a panic", filepath.Base(name))
 		}
 	}
 	if strings.Contains(text, "goroutine ") {
@@ -336,7 +336,7 @@ func (p *player) judge(r *playedRun) {
 	}
 	valid := sum.Fidelity.Verdict == "valid"
 	if r.code == 0 && (!sum.Complete || sum.Fidelity.Verdict == "invalid") {
-		r.fail("exit code 0, but the summary has complete %v and the verdict %s", sum.Complete, sum.Fidelity.Verdict)
+		r.fail("exit code 0, but in the summary complete is %v and the verdict is %s", sum.Complete, sum.Fidelity.Verdict)
 	}
 	if valid && sum.Work != nil && sum.Work.FalseEvicted > 0 {
 		for _, e := range sum.Evicted {

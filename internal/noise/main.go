@@ -30,8 +30,8 @@ import (
 const busy, idle = 10 * time.Millisecond, 20 * time.Millisecond // on average
 
 func main() {
-	length := flag.Duration("for", 24*time.Hour, "how long to make noise")
-	seed := flag.Uint64("seed", 1, "the seed of the lengths of work and sleep")
+	length := flag.Duration("for", 24*time.Hour, "how long to load the processors")
+	seed := flag.Uint64("seed", 1, "the seed of the random times of work and sleep")
 	flag.Parse()
 	var cpus unix.CPUSet
 	check(unix.SchedGetaffinity(0, &cpus))

@@ -61,7 +61,11 @@ func (t *teller) add(e record.Event) {
 	case record.Diverged:
 		t.say(fmt.Sprintf("step %d is taken a second time, by %s", e.Round, list(e.Participants)))
 	case record.Undone:
-		t.say(fmt.Sprintf("%d steps are lost", e.Step))
+		if e.Step == 1 {
+			t.say("1 step is lost")
+		} else {
+			t.say(fmt.Sprintf("%d steps are lost", e.Step))
+		}
 	case record.FetchStart:
 		t.say(e.Node + " heals")
 	case record.Evict:

@@ -23,7 +23,7 @@ type Machine struct {
 }
 
 func (m Machine) String() string {
-	return fmt.Sprintf("others took %.0f %% of the processors, and a timer was %v late at worst", 100*m.Taken, m.Late.Round(10*time.Microsecond))
+	return fmt.Sprintf("other processes took %.0f %% of the processors, and the latest timer was %v late", 100*m.Taken, m.Late.Round(10*time.Microsecond))
 }
 
 // quiet reports whether a measurement had the machine alone. Services take some

@@ -19,7 +19,7 @@ func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {
 	case err != nil && os.Getenv("CI") == "true":
-		t.Fatalf("in CI this test may not be skipped: %v", err)
+		t.Fatalf("CI must not skip this test: %v", err)
 	case err != nil:
 		t.Skip(err)
 	}
@@ -35,7 +35,7 @@ func Measured(t testing.TB) {
 	t.Helper()
 	needName(t)
 	if !AskedToMeasure() {
-		t.Skip("in the measured suite: go test -p 1 -run Measured ./test/... ./vagrant/...")
+		t.Skip("this test belongs to the measured suite: run go test -p 1 -run Measured ./test/... ./vagrant/...")
 	}
 }
 
@@ -56,7 +56,7 @@ func MeasuredParallel(t *testing.T) {
 func needName(t testing.TB) {
 	t.Helper()
 	if !strings.HasPrefix(t.Name(), measuredName) {
-		t.Fatalf("%s measures: its name has to begin with %s", t.Name(), measuredName)
+		t.Fatalf("%s is a measured test: its name must begin with %s", t.Name(), measuredName)
 	}
 }
 

@@ -33,7 +33,7 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		if e.Type == record.Validated {
 			loss, known := losses[e.Round]
 			if known && (e.Loss == nil || *e.Loss != loss) {
-				problems = append(problems, fmt.Errorf("the state after outer step %d has another validation loss; the record leads to %v", e.Round, loss))
+				problems = append(problems, fmt.Errorf("the state after outer step %d has a validation loss that the record does not lead to; the record leads to %v", e.Round, loss))
 			}
 			return known
 		}
@@ -79,7 +79,7 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		early = slices.DeleteFunc(early, settle)
 	}
 	for _, e := range early {
-		problems = append(problems, fmt.Errorf("%s of %s in round %d: the record does not lead to it", e.Type, e.Node, e.Round))
+		problems = append(problems, fmt.Errorf("%s of %s in round %d: the record does not lead to this event", e.Type, e.Node, e.Round))
 	}
 	return errors.Join(problems...)
 }

@@ -27,7 +27,7 @@ import (
 	"unicode"
 )
 
-var update = flag.Bool("update", false, "write the transcripts' outputs again; review the difference")
+var update = flag.Bool("update", false, "rewrite the outputs of the transcripts; review the difference")
 
 const indent = "  "
 
@@ -82,7 +82,7 @@ func play(t *testing.T, name string, do func(line string) ([]string, error)) {
 			played = append(played, indent+seen)
 		}
 		if !slices.Equal(got, want) && !*update {
-			t.Fatalf("%s:%d: after\n%s\nis seen\n%s\nwant\n%s", name, first+k-len(want), line, block(got), block(want))
+			t.Fatalf("%s:%d: the input\n%s\ngives\n%s\ninstead of\n%s", name, first+k-len(want), line, block(got), block(want))
 		}
 	}
 	if done == 0 {
@@ -152,7 +152,7 @@ func Read(line string, kinds ...any) (structs []any, err error) {
 	name, rest, _ := strings.Cut(line, " ")
 	at := slices.IndexFunc(kinds, func(k any) bool { return snake(reflect.TypeOf(k).Name()) == name })
 	if at < 0 {
-		return nil, fmt.Errorf("there is no kind of line %q", name)
+		return nil, fmt.Errorf("%q is not a kind of line", name)
 	}
 	all := []reflect.Value{copied(reflect.ValueOf(kinds[at]))}
 	for word := range strings.FieldsSeq(rest) {

@@ -48,7 +48,7 @@ func TestLinesReadBackAsShown(t *testing.T) {
 
 func TestWhatMakesNoSense(t *testing.T) {
 	for line, want := range map[string]string{
-		"goodbye":                 `no kind of line "goodbye"`,
+		"goodbye":                 `"goodbye" is not a kind of line`,
 		"hello name=1":            `hello has no field "name"`,
 		"hello id=x":              "id: ",
 		"hello has_state=perhaps": "has_state: ",

@@ -25,11 +25,11 @@ const year = 365 * 24 * time.Hour
 // stamps of packets.
 func Overlay(dir string, period time.Duration, off []time.Duration) (string, error) {
 	if runtime.GOOS != "linux" {
-		return "", fmt.Errorf("stepping the wall clock of a program works on Linux alone, not on %s", runtime.GOOS)
+		return "", fmt.Errorf("stepping the wall clock of a program works only on Linux, not on %s", runtime.GOOS)
 	}
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking for the folder of Go: %w", err)
+		return "", fmt.Errorf("finding the folder of Go: %w", err)
 	}
 	of := filepath.Join(strings.TrimSpace(string(out)), "src", "runtime")
 	var seconds []string

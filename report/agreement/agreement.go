@@ -185,7 +185,7 @@ func (b *Comparison) within() bool { return math.Abs(b.Ratio.Median-1) <= Tolera
 // differs says how the backends differ; it is empty if they agree.
 func (b *Comparison) differs() string {
 	if b.Ratio.N == 0 {
-		return "no complete run with a complete partner of the same seed"
+		return "no seed has complete runs on both kinds of links"
 	}
 	var parts []string
 	switch i := b.Ratio.Interval; {
@@ -196,10 +196,10 @@ func (b *Comparison) differs() string {
 		parts = append(parts, "wall-clock "+b.RatioText())
 	}
 	if n := len(b.OtherDecisions); n > 0 {
-		parts = append(parts, fmt.Sprintf("other decisions in %d of %d runs", n, b.Ratio.N))
+		parts = append(parts, fmt.Sprintf("different decisions in %d of %d runs", n, b.Ratio.N))
 	}
 	if n := b.Rounds - b.SameBytes; n > 0 {
-		parts = append(parts, fmt.Sprintf("other bytes in %d of %d rounds", n, b.Rounds))
+		parts = append(parts, fmt.Sprintf("different bytes in %d of %d rounds", n, b.Rounds))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -241,7 +241,7 @@ func (b *Comparison) DecisionsText() string {
 	case len(b.OtherDecisions) == 0:
 		return "the same"
 	}
-	return fmt.Sprintf("other in %d of %d", len(b.OtherDecisions), b.Ratio.N)
+	return fmt.Sprintf("different in %d of %d runs", len(b.OtherDecisions), b.Ratio.N)
 }
 
 // BytesText says in how many rounds the bytes are the same.

@@ -57,18 +57,18 @@ func TestVerdicts(t *testing.T) {
 			runs[2].Sidelined = []record.Membership{{Round: 2, ID: 3}}
 			runs[3].Sidelined = []record.Membership{{Round: 3, ID: 3}}
 			return runs
-		}, "other decisions in 1 of 3 runs"},
+		}, "different decisions in 1 of 3 runs"},
 		"evicted for another reason": {func() []record.Summary {
 			runs := three(1)
 			runs[2].Evicted = []record.Membership{{Round: 2, ID: 3, Reason: policy.RuleHeartbeat}}
 			runs[3].Evicted = []record.Membership{{Round: 2, ID: 3, Reason: policy.RuleConnection}}
 			return runs
-		}, "other decisions in 1 of 3 runs"},
+		}, "different decisions in 1 of 3 runs"},
 		"other bytes": {func() []record.Summary {
 			runs := three(1)
 			runs[1].Rounds[1].Hash = "b"
 			return runs
-		}, "other bytes in 1 of 9 rounds"},
+		}, "different bytes in 1 of 9 rounds"},
 		// What comes after a round with other participants may have other bytes.
 		"other participants": {func() []record.Summary {
 			runs := three(1)
@@ -80,7 +80,7 @@ func TestVerdicts(t *testing.T) {
 			runs := three(1)[:2]
 			runs[1].Complete = false
 			return runs
-		}, "no complete run with a complete partner"},
+		}, "no seed has complete runs on both kinds of links"},
 	} {
 		a := table(c.runs())
 		if !strings.Contains(a.Verdict, c.verdict) || a.Agree != strings.HasPrefix(c.verdict, "the links a") {
@@ -101,7 +101,7 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `
-links side by side   wall-clock                                     beside user                decisions   same bytes      fidelity
+links side by side   wall-clock                                     difference from user       decisions   same bytes      fidelity
 baseline, user       10,050 µs (10,000–10,200)                      –                          –           –               valid
 baseline, htb        10,110 µs (10,009–10,210), 1 of 4 incomplete   +0.1 % (+0.1 % to +0.1 %)   the same    7 of 7 rounds   3 valid, 1 suspect
 

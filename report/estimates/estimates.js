@@ -230,7 +230,7 @@ function compute() {
   const answer = globalThis.testbedSheet({run, variants: data.variants, axes: data.axes.map(a => a.text), measurements: data.measurements});
   fields.forEach(f => f.setAttribute('aria-invalid', answer?.field === f.name));
   if (!answer) {
-    able(false, 'The program has ended; load the page anew.');
+    able(false, 'The program has ended; reload the page.');
   } else if (answer.problem) {
     get('problem').textContent = `${answer.field}: ${answer.problem}`;
   } else {
@@ -299,6 +299,6 @@ if (narrow()) form.querySelectorAll('details').forEach((d, k) => { d.open = k ==
 able(false, 'The program is being started …');
 show();
 start().catch(() => {
-  able(false, 'Inputs cannot be moved here, because the browser runs no WebAssembly program on this page. It shows what was computed when it was made.');
+  able(false, 'Inputs cannot be moved here, because the browser runs no WebAssembly program on this page. The page shows the figures that were computed when it was made.');
   document.body.dataset.computes = 'no';
 });

@@ -382,7 +382,7 @@ func (r *Result) against(p Policy) string {
 	case first.Time.N == 0:
 		return fmt.Sprintf("%s reached %s after %s. %s never did: it ended at %s.", p.Name, strings.TrimSuffix(r.goal(), ","), p.When(), first.Name, first.FinalText())
 	case p.Sooner.N == 0:
-		return fmt.Sprintf("%s reached %s after %s, and %s after %s, but with no seed both reached it.", p.Name, r.goal(), p.When(), first.Name, first.When())
+		return fmt.Sprintf("%s reached %s after %s, and %s after %s, but there is no seed with which both did.", p.Name, r.goal(), p.When(), first.Name, first.When())
 	}
 	times := fmt.Sprintf("after %s instead of %s", p.When(), first.When())
 	ratio := fmt.Sprintf("%.2f×", p.Sooner.Median)
@@ -451,7 +451,7 @@ func Of(sum record.Summary) string {
 	case n > 1: // of all regions
 		first = fmt.Sprintf("after %d", n)
 	}
-	text := fmt.Sprintf("validation loss %.3f after %d outer steps, from %.3f %s", last.Loss, last.Round, c.Points[0].Loss, first)
+	text := fmt.Sprintf("validation loss %.3f after %s, from %.3f %s", last.Loss, words.Count(last.Round, "outer step"), c.Points[0].Loss, first)
 	if sum.TokensSeen != nil && sum.TokensLost != nil && *sum.TokensSeen+*sum.TokensLost > 0 {
 		text += fmt.Sprintf("; %s tokens seen, %s thrown away", words.Thousands(int64(*sum.TokensSeen)), words.Thousands(int64(*sum.TokensLost)))
 	}

@@ -115,7 +115,7 @@ function timeline() {
   legend('legend-timeline', [
     ...Object.keys(heights).filter(k => present.has(k)).map(k => [k === 'waiting' ? 'thin' : 'bar', colour[k], k]),
     ...['slowed down', 'cut off', 'paused', 'link changed', 'sidelined', 'dead', 'evicted'].filter(k => present.has(k)).map(k => ['ground', colour[k], k]),
-    ...(present.has('marks') ? [['diamond', colour.fault, 'by the scenario'], ['triangle', colour.decision, 'decision']] : []),
+    ...(present.has('marks') ? [['diamond', colour.fault, 'event of the scenario'], ['triangle', colour.decision, 'decision']] : []),
   ]);
 }
 

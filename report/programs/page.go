@@ -193,7 +193,7 @@ func traffic(s Story) document.Answer {
 		return a
 	}
 	a.Short = fmt.Sprintf("%.1f MB", float64(all)/1e6)
-	a.Text = []string{fmt.Sprintf("Most by %s: %.1f MB.", by, float64(most)/1e6)}
+	a.Text = []string{fmt.Sprintf("%s sent the most: %.1f MB.", by, float64(most)/1e6)}
 	return a
 }
 

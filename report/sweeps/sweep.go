@@ -248,10 +248,10 @@ func figures(r *sweep.Results) (all []figure) {
 			return 100 * *r.Lost
 		}},
 		{"sidelined", "times a run", func(r sweep.Row) float64 { return float64(r.Sidelined) }},
-		{"back in time", "times a run", func(r sweep.Row) float64 { return float64(r.Rejoined) }},
+		{"arrived in time again", "times a run", func(r sweep.Row) float64 { return float64(r.Rejoined) }},
 		{"evicted", "workers a run", func(r sweep.Row) float64 { return float64(r.Evicted) }},
 		{"computing", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.ComputeFraction }},
-		{"waiting for others", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.BarrierWaitFraction }},
+		{"waiting for other workers", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.BarrierWaitFraction }},
 		{"stall of joiners", "µs", func(r sweep.Row) float64 { return float64(r.JoinerStall) }},
 		{"bytes sent", "B", func(r sweep.Row) float64 { return float64(r.BytesSent) }},
 		{"incomplete", "% of the runs", func(r sweep.Row) float64 {
@@ -420,7 +420,7 @@ func (p *sweepPage) set(c *sweep.Cell, of func(sweep.Cell) *stats.Estimate) stri
 		}
 	}
 	if same > 0 {
-		text += fmt.Sprintf(" (and %d more)", same)
+		text += fmt.Sprintf(" (and in %s)", counted(same, "other cell"))
 	}
 	return text
 }
@@ -481,7 +481,7 @@ func (p *sweepPage) headline() string {
 		if len(p.Results.Policies) > 2 {
 			both = "two"
 		}
-		return fmt.Sprintf("In none of the %s %s policies completed a run.", cells, both)
+		return fmt.Sprintf("In none of the %s did %s policies complete a run.", cells, both)
 	}
 	_, slower, open, _ := p.verdicts(name)
 	low, high := words.Times(speedup(*least).Median), words.Times(speedup(*most).Median)
@@ -494,9 +494,9 @@ func (p *sweepPage) headline() string {
 	}
 	switch {
 	case slower > 0:
-		return text + fmt.Sprintf("; it was slower in %d.", slower)
+		return text + fmt.Sprintf("; it was slower in %s.", counted(slower, "cell"))
 	case open > 0:
-		return text + fmt.Sprintf("; it was never slower, and in %d no difference was shown.", open)
+		return text + fmt.Sprintf("; it was never slower, and in %s no difference was shown.", counted(open, "cell"))
 	}
 	return text + "; it was never slower."
 }
@@ -525,9 +525,9 @@ func (p *sweepPage) learnt() string {
 	of := sooner(best)
 	low, high := words.Times(of(*least).Median), words.Times(of(*most).Median)
 	if low == high {
-		return fmt.Sprintf("%s came to a loss of %s %s as fast as %s.", words.Capital(words.Policy(best)), target, high, reference)
+		return fmt.Sprintf("%s reached a loss of %s %s as fast as %s.", words.Capital(words.Policy(best)), target, high, reference)
 	}
-	return fmt.Sprintf("Over %s %s came to a loss of %s %s to %s as fast as %s, most with %s.", counted(len(p.Cells), "cell"), words.Policy(best), target, low, high, reference, p.set(most, of))
+	return fmt.Sprintf("Over %s %s reached a loss of %s %s to %s as fast as %s, most with %s.", counted(len(p.Cells), "cell"), words.Policy(best), target, low, high, reference, p.set(most, of))
 }
 
 func counted(n int, noun string) string {
@@ -583,7 +583,7 @@ func (p *sweepPage) everLost() document.Answer {
 		}
 		a.Text = append(a.Text, fmt.Sprintf("%s in %d, slower in %d, no difference shown in %d of %s.", who, faster, slower, open, counted(len(p.Cells), "cell")))
 		if unknown > 0 {
-			a.Text = append(a.Text, fmt.Sprintf("In %d there is no pair of complete runs.", unknown))
+			a.Text = append(a.Text, fmt.Sprintf("In %s there is no pair of complete runs.", counted(unknown, "cell")))
 		}
 	}
 	a.Short = "no"
@@ -693,11 +693,11 @@ func (p *sweepPage) trust() document.Answer {
 	}
 	for _, name := range p.Results.Policies {
 		if n := incomplete[name]; n > 0 {
-			a.Text = append(a.Text, fmt.Sprintf("Incomplete under %s: %s, which are left out of wall-clocks.", name, counted(n, "run")))
+			a.Text = append(a.Text, fmt.Sprintf("Incomplete under %s: %s. Wall-clocks leave out incomplete runs.", name, counted(n, "run")))
 		}
 	}
 	if p.Results.Done < p.Results.Points {
-		a.Text = append(a.Text, fmt.Sprintf("%d points are missing.", p.Results.Points-p.Results.Done))
+		a.Text = append(a.Text, fmt.Sprintf("Missing points: %d.", p.Results.Points-p.Results.Done))
 	}
 	if len(a.Text) == 0 {
 		a.Text = []string{"All runs were complete."}

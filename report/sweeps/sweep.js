@@ -227,7 +227,7 @@ function render() {
     const f = data.figures[choice.figure];
     (fields.length === 1 ? curves : heat)(f);
     get('caption').textContent = `${f.name}, ${f.unit}: ${f.what} over the runs of a cell`
-      + (f.even && fields.length > 1 ? '; = where no difference is shown.' : '.');
+      + (f.even && fields.length > 1 ? '. = means that no difference is shown.' : '.');
   }
   if (get('curves')) lossCurves();
   document.body.dataset.drawn = charts.size;

@@ -361,7 +361,7 @@ func (t *timeliner) reduceStart(e record.Event) {
 }
 
 // everybody stands for all other participants of a direct all-reduce.
-const everybody = "the others"
+const everybody = "all other participants"
 
 // receiver is the worker that a participant of a reduction sends to.
 func receiver(s *scenarios.Scenario, ring []policy.ID, id policy.ID) string {
@@ -392,7 +392,7 @@ func markText(e record.Event) string {
 		if e.Duration == 0 {
 			return e.Node + " is preempted without notice"
 		}
-		return fmt.Sprintf("%s is preempted in %s", e.Node, words.Micros(e.Duration))
+		return fmt.Sprintf("%s is given notice: it will be preempted in %s", e.Node, words.Micros(e.Duration))
 	case record.CoordinatorCrash:
 		if e.Cause != "" {
 			return "the coordinator dies unexpectedly (" + e.Cause + ")"
@@ -408,7 +408,7 @@ func markText(e record.Event) string {
 		if e.Cause != "" {
 			return fmt.Sprintf("the upload of outer state %d by %s has failed: %s", e.Round, e.Node, e.Cause)
 		}
-		return fmt.Sprintf("the store has outer state %d of %s, after %s", e.Round, e.Node, words.Micros(e.Duration))
+		return fmt.Sprintf("the upload of outer state %d by %s has ended, after %s", e.Round, e.Node, words.Micros(e.Duration))
 	case record.Leave:
 		return e.Node + " leaves"
 	case record.Slow:
@@ -440,7 +440,7 @@ func markText(e record.Event) string {
 	case record.Evict:
 		return fmt.Sprintf("%s is evicted in round %d (%s): %s", e.Node, e.Round, ruleOf(e.Reason), words.Because(e.Reason))
 	case record.Reject:
-		return e.Node + " is refused"
+		return e.Node + " is refused membership"
 	case record.ReduceAbort:
 		return fmt.Sprintf("the all-reduce of round %d is aborted (%s)", e.Round, ruleOf(e.Reason))
 	case record.Horizon:
@@ -457,7 +457,7 @@ func voteText(e record.Event) string {
 	case record.Diverged:
 		return fmt.Sprintf("outer step %d is repeated by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
 	case record.Undone:
-		return fmt.Sprintf("the last %d outer steps of lineage %d are lost: %s was the last to hold them", e.Step, e.Lineage, e.Node)
+		return fmt.Sprintf("lineage %d loses its last %s: %s was the last worker of the lineage", e.Lineage, words.Count(e.Step, "outer step"), e.Node)
 	}
 	return ""
 }

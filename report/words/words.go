@@ -66,7 +66,7 @@ func Because(r *policy.Reason) string {
 	case policy.RuleLeave:
 		return "it left in good order"
 	case policy.RuleHeartbeat:
-		return fmt.Sprintf("it was silent for %s: %d heartbeats were missed, %d are tolerated", Micros(r.Silent), r.Misses, r.Limit)
+		return fmt.Sprintf("it was silent for %s and missed %s (tolerated: %d)", Micros(r.Silent), Count(r.Misses, "heartbeat"), r.Limit)
 	case policy.RuleGaveUp:
 		return fmt.Sprintf("it told the coordinator that it gives up, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleConnection:
@@ -76,24 +76,24 @@ func Because(r *policy.Reason) string {
 	case policy.RuleMembership:
 		return "the stack went on without it"
 	case policy.RuleLost:
-		return fmt.Sprintf("%s, a rank of the same group, is gone", (*r.Lost).Node())
+		return fmt.Sprintf("%s, another rank of its replica group, is gone", (*r.Lost).Node())
 	case policy.RuleRejoin:
-		return fmt.Sprintf("%d outer steps have passed since its eviction, %d are required", r.Misses, r.Limit)
+		return fmt.Sprintf("outer steps since its eviction: %d, required: %d", r.Misses, r.Limit)
 	case policy.RuleQuorumTimeout:
 		return fmt.Sprintf("it waited %s for a quorum; this is restart %d of at most %d", Micros(r.Stalled), min(r.Misses, r.Limit), r.Limit)
 	case policy.RuleFetchFailed:
-		return fmt.Sprintf("it failed %d fetches of the outer state in a row", r.Misses)
+		return fmt.Sprintf("its fetches of the outer state failed %s in a row", Count(r.Misses, "time"))
 	case policy.RuleReduceFailed:
-		return fmt.Sprintf("it took part in %d failed reductions of the round", r.Misses)
+		return fmt.Sprintf("it took part in %s of the round", Count(r.Misses, "failed reduction"))
 	case policy.RuleProgress:
 		text := fmt.Sprintf("the reduction had stalled for %s", Micros(r.Stalled))
 		if r.Lost != nil && r.Peer != nil && *r.Lost != *r.Peer {
 			text += fmt.Sprintf(" (%s waited for %s)", (*r.Lost).Node(), (*r.Peer).Node())
 		}
 		if r.Limit == 0 {
-			return text + fmt.Sprintf(", and it had been silent for %s", Micros(r.Silent))
+			return text + fmt.Sprintf(", and the worker had been silent for %s", Micros(r.Silent))
 		}
-		return text + fmt.Sprintf(", the last of %d reductions that failed with it", r.Misses)
+		return text + fmt.Sprintf(", and reductions with the worker had failed %s", Count(r.Misses, "time"))
 	case policy.RuleTimeout:
 		return fmt.Sprintf("the outer step had taken %s", Micros(r.Stalled))
 	case policy.RuleLate, policy.RuleStraggler:
@@ -112,16 +112,16 @@ func left(r *policy.Reason) string {
 	if r.Misses == 0 { // its first round, which it spent on getting a state
 		return text + "; this does not count as a miss"
 	}
-	text += fmt.Sprintf("; miss %d", r.Misses)
+	text += fmt.Sprintf("; consecutive misses: %d", r.Misses)
 	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // otherwise any number is tolerated
-		text += fmt.Sprintf(", %d tolerated", r.Limit)
+		text += fmt.Sprintf(", tolerated: %d", r.Limit)
 	}
 	return text
 }
 
 // gathered gives the number of arrivals when a round closed.
 func gathered(r *policy.Reason) string {
-	return fmt.Sprintf("%d of %d had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
+	return fmt.Sprintf("%d of %d workers had arrived (%d needed)", r.Arrived, r.Members, r.Needed)
 }
 
 // deadlineText gives the deadline, and the numbers it was computed from. Under
@@ -161,11 +161,11 @@ func Closing(r *policy.Reason) string {
 	case r == nil:
 		return "no reason recorded"
 	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
-		return fmt.Sprintf("all %d had arrived; there was no deadline", r.Members)
+		return fmt.Sprintf("all workers (%d) had arrived; there was no deadline", r.Members)
 	case r.Rule == policy.RuleAllArrived:
-		return fmt.Sprintf("all %d had arrived; the deadline was %s", r.Members, deadlineText(r))
+		return fmt.Sprintf("all workers (%d) had arrived; the deadline was %s", r.Members, deadlineText(r))
 	case r.Rule == policy.RuleQuorum && r.Deadline == nil:
-		return fmt.Sprintf("%d of %d had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
+		return fmt.Sprintf("%d of %d workers had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
 	case r.Rule == policy.RuleDeadline && r.Deadline != nil && r.QuorumID == 0: // torchft may be late for its deadline
 		return gathered(r) + " at the deadline, " + deadlineText(r)
 	case r.Deadline != nil: // the quorum came after the deadline, or the policy has no deadline before it

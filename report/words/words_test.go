@@ -19,13 +19,13 @@ func TestQuote(t *testing.T) {
 // TestBecause says why a worker went, by every rule that evicts.
 func TestBecause(t *testing.T) {
 	for want, r := range map[string]policy.Reason{
-		"its control connection ended, 1,200 µs after its last heartbeat":                                         {Rule: policy.RuleConnection, Silent: 1200},
-		"it told the coordinator that it gives up, 300 µs after its last heartbeat":                               {Rule: policy.RuleGaveUp, Silent: 300},
-		"it failed 5 fetches of the outer state in a row":                                                         {Rule: policy.RuleFetchFailed, Misses: 5, Limit: 5},
-		"it took part in 3 failed reductions of the round":                                                        {Rule: policy.RuleReduceFailed, Misses: 3, Limit: 3},
-		"the reduction had stalled for 5,000 µs, the last of 3 reductions that failed with it":                    {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3},
-		"the reduction had stalled for 5,000 µs (w2 waited for w1), the last of 3 reductions that failed with it": {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3, Lost: new(policy.ID(2)), Peer: new(policy.ID(1))},
-		"the reduction had stalled for 5,000 µs, and it had been silent for 4,000 µs":                             {Rule: policy.RuleProgress, Stalled: 5000, Silent: 4000},
+		"its control connection ended, 1,200 µs after its last heartbeat":                                              {Rule: policy.RuleConnection, Silent: 1200},
+		"it told the coordinator that it gives up, 300 µs after its last heartbeat":                                    {Rule: policy.RuleGaveUp, Silent: 300},
+		"its fetches of the outer state failed 5 times in a row":                                                       {Rule: policy.RuleFetchFailed, Misses: 5, Limit: 5},
+		"it took part in 3 failed reductions of the round":                                                             {Rule: policy.RuleReduceFailed, Misses: 3, Limit: 3},
+		"the reduction had stalled for 5,000 µs, and reductions with the worker had failed 3 times":                    {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3},
+		"the reduction had stalled for 5,000 µs (w2 waited for w1), and reductions with the worker had failed 3 times": {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3, Lost: new(policy.ID(2)), Peer: new(policy.ID(1))},
+		"the reduction had stalled for 5,000 µs, and the worker had been silent for 4,000 µs":                          {Rule: policy.RuleProgress, Stalled: 5000, Silent: 4000},
 	} {
 		if got := Because(&r); got != want {
 			t.Errorf("%s: %q, want %q", r.Rule, got, want)

@@ -276,7 +276,7 @@ func TestRestoreNamesWhatIsWrong(t *testing.T) {
 	binary.LittleEndian.PutUint32(infinite[len(infinite)-4:], math.Float32bits(float32(math.Inf(1))))
 	for want, b := range map[string][]byte{
 		`does not begin with "charlm1\n"`:                         []byte("something else, of some length"),
-		"the state is of 8016 parameters, but the model has 9768": state(t, newTrainer(t, newTask(t, other, 7, 1), 0)),
+		"the state holds 8016 parameters, but the model has 9768": state(t, newTrainer(t, newTask(t, other, 7, 1), 0)),
 		"was cut off or mixed up":                                 good[:len(good)-5],
 		"are 0 and +Inf":                                          infinite,
 	} {
@@ -439,10 +439,10 @@ func TestSample(t *testing.T) {
 	broken := slices.Clone(outer)
 	broken[len(broken)-1] = float32(math.NaN())
 	for want, err := range map[string]error{
-		"9 parameters for a model":                second(c.Sample(outer[:9], nil, 1, 1, 1)),
-		"neither number may be negative":          second(c.Sample(outer, nil, 1, -1, 1)),
-		"-1 bytes":                                second(c.Sample(outer, nil, -1, 1, 1)),
-		"predictions of the model are not finite": second(c.Sample(broken, nil, 1, 1, 1)),
+		"9 parameters were given, but the model has": second(c.Sample(outer[:9], nil, 1, 1, 1)),
+		"neither number may be negative":             second(c.Sample(outer, nil, 1, -1, 1)),
+		"-1 bytes":                                   second(c.Sample(outer, nil, -1, 1, 1)),
+		"predictions of the model are not finite":    second(c.Sample(broken, nil, 1, 1, 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

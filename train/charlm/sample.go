@@ -13,7 +13,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 		return nil, err
 	}
 	if want := c.Parameters(); len(parameters) != want {
-		return nil, fmt.Errorf("sample: %d parameters for a model of %d", len(parameters), want)
+		return nil, fmt.Errorf("sample: %d parameters were given, but the model has %d", len(parameters), want)
 	}
 	if n < 0 || !(temperature >= 0 && temperature <= math.MaxFloat32) {
 		return nil, fmt.Errorf("sample: %d bytes at temperature %v: neither number may be negative", n, temperature)

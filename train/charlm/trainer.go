@@ -186,7 +186,7 @@ func (r *trainer) Restore(state []byte) error {
 		return fmt.Errorf("restore the inner optimiser: the state does not begin with %q: the state is of another trainer", stateVersion)
 	}
 	if of := binary.LittleEndian.Uint64(state[len(stateVersion)+8:]); of != uint64(n) {
-		return fmt.Errorf("restore the inner optimiser: the state is of %d parameters, but the model has %d", of, n)
+		return fmt.Errorf("restore the inner optimiser: the state holds %d parameters, but the model has %d", of, n)
 	}
 	if want := stateHeader + 8*n; len(state) != want {
 		return fmt.Errorf("restore the inner optimiser: the state has %d bytes, not %d: it was cut off or mixed up", len(state), want)
@@ -198,7 +198,7 @@ func (r *trainer) Restore(state []byte) error {
 		m.first[i] = math.Float32frombits(binary.LittleEndian.Uint32(values[4*i:]))
 		m.second[i] = math.Float32frombits(binary.LittleEndian.Uint32(values[4*(n+i):]))
 		if !(math.Abs(float64(m.first[i])) <= math.MaxFloat32 && m.second[i] >= 0 && m.second[i] <= math.MaxFloat32) {
-			return fmt.Errorf("restore the inner optimiser: the moments of parameter %d are %v and %v, which no training gives", i, m.first[i], m.second[i])
+			return fmt.Errorf("restore the inner optimiser: the moments of parameter %d are %v and %v, which training cannot produce", i, m.first[i], m.second[i])
 		}
 	}
 	r.kept, r.now = r.now, r.kept

@@ -217,7 +217,7 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	}
 	p.layout = layout
 	if err := p.share(); err != nil {
-		return join, p.problem(fmt.Errorf("cannot share memory with this program: %w", err), "the program must not use the descriptor of the memory before it has joined")
+		return join, p.problem(fmt.Errorf("cannot share memory with testbed: %w", err), "the program must not use the descriptor of the memory before it has joined")
 	}
 	p.size = join.Parameters
 	return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})

@@ -155,7 +155,7 @@ func (t *Training) Close() error {
 // losses to inner steps, and Validated events for outer states.
 func (t *Training) Add(e *record.Event) (more []record.Event, err error) {
 	if e.Lineage > 0 || e.Type == record.Diverged {
-		return nil, errors.New("computing the training: two lineages of outer states went on at once, and the training of only one can be computed")
+		return nil, errors.New("computing the training: two lineages of outer states existed at the same time, but the training of only one can be computed")
 	}
 	id, _ := e.Worker()
 	p := t.replicas[id]

@@ -114,7 +114,7 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only; give 0, or inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if o.Correction == Eager && (o.Overlap != innerSteps || o.Fragments > 1 || o.Mix != 0) {
-		return bad("outer.correction", "applies only to outer steps that come a round late; set outer.overlap to inner_steps, %d, without outer.fragments and outer.mix, or remove outer.correction", innerSteps)
+		return bad("outer.correction", "applies only to outer steps that are delayed by one round; set outer.overlap to inner_steps, %d, without outer.fragments and outer.mix, or remove outer.correction", innerSteps)
 	}
 	plain := s.Exchange(innerSteps, parameters).Plain()
 	if s.Regions != nil && !plain {
@@ -124,7 +124,7 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 		return bad("regions", "cannot use contributions that come too late; remove regions, or policy.staleness_weight")
 	}
 	if stalenessWeight > 0 && !plain {
-		return bad("outer", "has fragments, mix or overlap, so contributions that come too late do not fit later ones; remove fragments, mix and overlap, or policy.staleness_weight")
+		return bad("outer", "has fragments, mix or overlap, so late contributions cannot be used in later rounds; remove fragments, mix and overlap, or policy.staleness_weight")
 	}
 	return nil
 }

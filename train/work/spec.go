@@ -226,9 +226,9 @@ func (s Steps) validate() error {
 	case s.Sigma != nil && d == Trace:
 		return errs.Fieldf("steps.sigma", "a trace already contains its variation; remove sigma")
 	case s.Shape != nil && d != Pareto:
-		return errs.Fieldf("steps.shape", "%s has no shape, only pareto has one; remove shape", d)
+		return errs.Fieldf("steps.shape", "%s has no shape: only pareto has one; remove shape", d)
 	case s.File != "" && d != Trace:
-		return errs.Fieldf("steps.file", "%s takes no file, only trace does; remove file", d)
+		return errs.Fieldf("steps.file", "%s takes no file: only trace does; remove file", d)
 	case s.File == "" && d == Trace:
 		return needs("file", "traces/steps.csv")
 	case s.Sigma == nil && (d == Normal || d == LogNormal):
@@ -267,7 +267,7 @@ func (s Steps) String() string {
 	case s.TakesJitter():
 		return "uniform, by inner_step_jitter"
 	case s.File != "":
-		return fmt.Sprintf("as measured (%s, %d durations)", s.File, len(s.Ratios))
+		return fmt.Sprintf("as measured (%s, durations: %d)", s.File, len(s.Ratios))
 	case s.Shape != nil:
 		return fmt.Sprintf("%s, shape %v", s.kind(), *s.Shape)
 	}
@@ -282,20 +282,20 @@ func (s *Spec) Describe() []string {
 		if len(c.IDs) == 1 {
 			workers = "worker"
 		}
-		line := fmt.Sprintf("class %s: %d %s, whose steps take %v times as long", c.Name, len(c.IDs), workers, c.Factor)
+		line := fmt.Sprintf("class %s: %d %s with steps that take %v times as long as usual", c.Name, len(c.IDs), workers, c.Factor)
 		if c.Phase != 0 {
-			line += fmt.Sprintf(", with a diurnal load %v of a day ahead", c.Phase)
+			line += fmt.Sprintf(", and a diurnal load that runs %v of a day ahead", c.Phase)
 		}
 		lines = append(lines, line)
 	}
 	if n := s.Noise; n != nil {
-		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %v times as long (%d µs on average)", n.MeanOK, n.SlowFactor, n.MeanSlow))
+		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %v times as long as usual (%d µs on average)", n.MeanOK, n.SlowFactor, n.MeanSlow))
 	}
 	if h := s.Thermal; h != nil {
-		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %v times as long", h.Heat, h.Cool, h.SlowFactor))
+		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %v times as long as usual", h.Heat, h.Cool, h.SlowFactor))
 	}
 	if d := s.Diurnal; d != nil {
-		lines = append(lines, fmt.Sprintf("diurnal: over a day of %d µs, steps take between %.4g and %.4g times as long", d.Period, 1-d.Amplitude, 1+d.Amplitude))
+		lines = append(lines, fmt.Sprintf("diurnal: over a day of %d µs, steps take between %.4g and %.4g times as long as usual", d.Period, 1-d.Amplitude, 1+d.Amplitude))
 	}
 	return lines
 }
