@@ -466,7 +466,7 @@ func TestLatestCalibration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := experiment.LoadCalibration(experiment.AutoCalibration); err == nil || !strings.Contains(err.Error(), "another number of cores: 9") {
+	if _, _, err := experiment.LoadCalibration(experiment.AutoCalibration); err == nil || !strings.Contains(err.Error(), "another number of cores (9") {
 		t.Errorf("made with another number of cores: %v", err)
 	}
 }
