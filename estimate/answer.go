@@ -39,7 +39,7 @@ func (e Estimate) Answer() Answer {
 	}
 	a := Answer{
 		Variant: e.Variant, Days: r.Days, Feasible: r.feasible(), Bottleneck: strings.ToLower(r.Bottleneck),
-		Headline: fmt.Sprintf("%s days%s, %s the %s that a run may take", trim(r.Days), years, verdict, trim(r.MaxDays)),
+		Headline: fmt.Sprintf("%s days%s, %s the limit of %s days for a run", trim(r.Days), years, verdict, trim(r.MaxDays)),
 		About:    fmt.Sprintf("%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · %s", r.Mode, trim(e.Inputs.NumNodes), trim(e.Inputs.Parameters/1e9), trim(e.Inputs.Tokens/1e12), e.Variant.how()),
 		Bounds:   e.bounds(), Changes: e.changes(), Warnings: []string{},
 	}
@@ -53,7 +53,7 @@ func (v Variant) how() string {
 	if v == Measured {
 		return "with measured terms"
 	}
-	return "as the " + string(v) + " computes it"
+	return "by the " + string(v) + "'s formulas"
 }
 
 func (e Estimate) bounds() (rows []Row) {
@@ -61,16 +61,16 @@ func (e Estimate) bounds() (rows []Row) {
 	r, in := e.Results, e.Inputs
 	sync := r.GlobalCommSec + r.LatencySec
 	if r.IsSharded && !r.PPGroupMode {
-		add("computing, a step", trim(r.ComputeBlockSec)+" s", trim(r.PPStages)+" stages one after the other")
-		add("handing on, a step", trim(sync)+" s", fmt.Sprintf("transfer %s s, latency %s s", trim(r.GlobalCommSec), trim(r.LatencySec)))
+		add("computing in a step", trim(r.ComputeBlockSec)+" s", trim(r.PPStages)+" stages, one after the other")
+		add("handoffs in a step", trim(sync)+" s", fmt.Sprintf("transfer %s s, latency %s s", trim(r.GlobalCommSec), trim(r.LatencySec)))
 	} else {
 		what := "computing between syncs"
 		if r.PPGroupMode {
 			what = "steps between syncs, handoffs included"
 		}
-		add(what, trim(r.ComputeBlockSec)+" s", fmt.Sprintf("%s inner steps of the model %s s", trim(in.InnerSteps), trim(r.ComputeStepSec)))
+		add(what, trim(r.ComputeBlockSec)+" s", fmt.Sprintf("inner steps: %s, each with %s s of computing for the model", trim(in.InnerSteps), trim(r.ComputeStepSec)))
 		if r.RegionalCommSec > 0 {
-			add("a regional sync", trim(r.RegionalCommSec)+" s", trim(in.RegionalSteps)+" for each global one")
+			add("a regional sync", trim(r.RegionalCommSec)+" s", "regional syncs for each global sync: "+trim(in.RegionalSteps))
 		}
 		how := "computing waits for the sync"
 		if in.StreamingEnabled {
@@ -81,7 +81,7 @@ func (e Estimate) bounds() (rows []Row) {
 			add("rate that would hide a sync", trim(rate)+" Mbit/s", "instead of "+trim(in.BandwidthMbps))
 		}
 	}
-	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of synchronous training's, for each token: %s days without this penalty", trim(r.RawDays)))
+	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of the learning of synchronous training, for each token; without this penalty: %s days", trim(r.RawDays)))
 	add("use of the nodes", trim(r.GlobalMFU)+" %", "MFU over the whole run")
 	return rows
 }

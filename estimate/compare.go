@@ -117,7 +117,7 @@ var corrections = []struct {
 		}
 		return 1
 	}},
-	{loneNode, "one_node", "syncs of one participant", "one node has nobody to sync with", alone, func(b basis) float64 {
+	{loneNode, "one_node", "syncs of one participant", "one node has no peer to sync with", alone, func(b basis) float64 {
 		if b.f.uses(loneNode) {
 			return 0
 		}
@@ -161,8 +161,8 @@ func signed(x float64) string {
 func WriteComparison(w io.Writer, c Comparison) error {
 	page, document, measured := c.Page.Results, c.Document.Results, c.Measured.Results
 	in := c.Page.Inputs
-	fmt.Fprintf(w, "%s days with measured terms, %s as the page computes it, %s as the document does\n", trim(measured.Days), trim(page.Days), trim(document.Days))
-	fmt.Fprintf(w, "%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · a run may take %s days\n\n", measured.Mode, trim(in.NumNodes), trim(in.Parameters/1e9), trim(in.Tokens/1e12), trim(measured.MaxDays))
+	fmt.Fprintf(w, "%s days with measured terms, %s days by the page's formulas, %s days by the document's formulas\n", trim(measured.Days), trim(page.Days), trim(document.Days))
+	fmt.Fprintf(w, "%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · limit for a run: %s days\n\n", measured.Mode, trim(in.NumNodes), trim(in.Parameters/1e9), trim(in.Tokens/1e12), trim(measured.MaxDays))
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "quantity\tpage\tdocument\tmeasured\tmeasured ÷ page\t")
 	for _, r := range c.Ratios {

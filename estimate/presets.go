@@ -31,9 +31,9 @@ const (
 	intellect1   = "Jaghouar et al. 2024, INTELLECT-1, arXiv:2412.01152"
 	streaming    = "Douillard et al. 2025, Streaming DiLoCo, arXiv:2501.18512, table 4"
 	llmFoundry   = "github.com/mosaicml/llm-foundry, scripts/train/benchmarking, commit 061f2c7"
-	factorTwo    = "the factor 2 and f_global of T_sync: the authors count a transfer once, and wait for nobody"
+	factorTwo    = "the factor 2 and f_global of T_sync: the authors count a transfer once, and count no waiting for slow nodes"
 	noAttention  = "6 · P_active of T_comp: attention is left out, while the published MFU counts it"
-	overlapsOnce = "max() of T_outer: here a fragment has a few steps to overlap with, not all of them"
+	overlapsOnce = "max() of T_outer: in this run a fragment overlaps with a few steps, not with all of them"
 )
 
 // Presets returns the published runs, with the given variant's estimates of
@@ -47,7 +47,7 @@ func Presets(v Variant) []Preset {
 		intellect("intellect-1-usa-europe", "INTELLECT-1 in the USA and Europe", 509),
 		intellect("intellect-1-global", "INTELLECT-1 on three continents", 414),
 		preset("diloco", "DiLoCo: 150 million parameters, 8 workers, 500 inner steps", "Douillard et al. 2023, DiLoCo, arXiv:2311.08105",
-			"that it was the middle one of the paper's models (60, 150 and 400 million); hardware and network: the page's", func(in *Inputs) {
+			"the model is the middle one of the paper's models (60, 150 and 400 million); hardware and network are the page's defaults", func(in *Inputs) {
 				in.Parameters, in.NumNodes, in.InnerSteps, in.StreamingEnabled = 150e6, 8, 500, false
 			}),
 	}
@@ -85,7 +85,7 @@ func preset(name, description, source, assumed string, change func(*Inputs)) Pre
 }
 
 func intellect(name, description string, mbps float64) Preset {
-	return preset(name, description, intellect1, "the rate of the links: such that a sync takes the reported time; 14 nodes everywhere; a peak of 0.9894·10¹⁵ FLOP/s for each of 8 H100", func(in *Inputs) {
+	return preset(name, description, intellect1, "the rate of the links, so that a sync takes the reported time; 14 nodes in every variant; a peak of 0.9894·10¹⁵ FLOP/s for each of 8 H100", func(in *Inputs) {
 		in.Parameters, in.Tokens, in.NumNodes, in.PFLOPSPerNode, in.VRAMPerNode = 10.2e9, 1e12, 14, 8*h100, 640
 		in.MFU, in.InnerSteps, in.LocalBatch, in.Compression = 0.433, 100, 128*8192, 2
 		in.BandwidthMbps, in.StreamingEnabled = mbps, false
@@ -93,7 +93,7 @@ func intellect(name, description string, mbps float64) Preset {
 }
 
 func streamed(name, description string, params, step float64, overlap bool) Preset {
-	return preset(name, description, streaming, fmt.Sprintf("an inner step of %v s, found by what fits and not looked up, by the peak of a node; two nodes, no latency, 100 inner steps", step), func(in *Inputs) {
+	return preset(name, description, streaming, fmt.Sprintf("the peak of a node, so that an inner step takes %v s (a fitted time, not a published one); two nodes, no latency, 100 inner steps", step), func(in *Inputs) {
 		in.Parameters, in.Tokens, in.NumNodes, in.InnerSteps, in.Compression = params, 20*params, 2, 100, 1
 		in.PFLOPSPerNode = 6 * params * in.LocalBatch / (step * in.MFU * 1e15)
 		in.BandwidthMbps, in.LatencyMs, in.StreamingEnabled = 10000, 0, overlap
@@ -102,7 +102,7 @@ func streamed(name, description string, params, step float64, overlap bool) Pres
 
 // cluster is a cluster as a single node, without a network.
 func cluster(name, description, source string, params, batch, mfu, gpus float64) Preset {
-	return preset(name, description, source, "one node has all GPUs, of 0.9894·10¹⁵ FLOP/s, and its inside is no network", func(in *Inputs) {
+	return preset(name, description, source, "all GPUs, of 0.9894·10¹⁵ FLOP/s each, are in one node, whose internal links are not part of the network", func(in *Inputs) {
 		in.Parameters, in.Tokens, in.LocalBatch, in.MFU = params, 1e12, batch, mfu
 		in.NumNodes, in.PFLOPSPerNode, in.VRAMPerNode = 1, gpus*h100, gpus*80
 		in.BandwidthMbps, in.LatencyMs, in.InnerSteps = noLimit, 0, 1

@@ -75,14 +75,20 @@ func (s *Sweep) summarise(x *Sheet) error {
 	}
 	count := fmt.Sprintf("%d of %d points are", within, points)
 	switch {
+	case points == 1 && within == 0:
+		count = "The point is not"
+	case points == 1:
+		count = "The point is"
 	case within == 0:
 		count = fmt.Sprintf("None of %d points is", points)
-	case within == points && points > 1:
+	case within == points:
 		count = fmt.Sprintf("All %d points are", points)
+	case within == 1:
+		count = fmt.Sprintf("1 of %d points is", points)
 	}
 	what := "the time that a run may take"
 	if x.MaxDays = limit; limit > 0 {
-		what = "the " + trim(limit) + " days that a run may take"
+		what = "the limit of " + trim(limit) + " days for a run"
 	}
 	x.Headline = fmt.Sprintf("%s within %s, %s; the fewest days are %s, with %s.", count, what, last.how(), trim(fewest), strings.Join(best, ", "))
 	return nil

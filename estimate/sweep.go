@@ -251,7 +251,7 @@ func (s *Sweep) WriteText(w io.Writer) error {
 		return err
 	}
 	if !matrix && points > maxShown {
-		fmt.Fprintf(w, "… and %d more points; --csv prints all\n", points-maxShown)
+		fmt.Fprintf(w, "… and %d more of %d points; --csv prints all of them\n", points-maxShown, points)
 	}
 	_, err := fmt.Fprintln(w, "! marks days beyond the time that a run may take")
 	return err

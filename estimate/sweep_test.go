@@ -69,7 +69,7 @@ func TestSweepAsText(t *testing.T) {
 	}{
 		{[]string{"bandwidthMbps=100,400"}, []string{"variant      days   learning %", "491.1 !", "147.6 !", "network"}},
 		{[]string{"bandwidthMbps=100,1000", "innerSteps=128,512"}, []string{"days, page: bandwidthMbps down, innerSteps across", "days, measured:", "491.1 !"}},
-		{[]string{"bandwidthMbps=1,2,3,4,5,6,7,8,9,10", "innerSteps=1,2,3,4,5,6,7,8,9,10", "numNodes=8"}, []string{"… and 240 more points; --csv prints all"}},
+		{[]string{"bandwidthMbps=1,2,3,4,5,6,7,8,9,10", "innerSteps=1,2,3,4,5,6,7,8,9,10", "numNodes=8"}, []string{"… and 240 more of 300 points; --csv prints all of them"}},
 	} {
 		var out bytes.Buffer
 		if err := threeColumns(t, c.axes...).WriteText(&out); err != nil {

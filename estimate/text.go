@@ -46,11 +46,11 @@ func writeItem(w io.Writer, text string) {
 // change first, and what to know before believing it.
 func WriteText(w io.Writer, e Estimate) error {
 	a := e.Answer()
-	fmt.Fprintf(w, "%s\n%s\n\nWhat bounds it: %s\n", a.Headline, a.About, a.Bottleneck)
+	fmt.Fprintf(w, "%s\n%s\n\nWhat bounds the days: %s\n", a.Headline, a.About, a.Bottleneck)
 	if err := writeRows(w, a.Bounds); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nWhat to change first (days for 1 % of an input)")
+	fmt.Fprintln(w, "\nWhat to change first (effect of a change of 1 % in an input)")
 	if err := writeRows(w, a.Changes); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func WriteReliability(w io.Writer, in ReliabilityInputs, out ReliabilityOutputs)
 	}
 	fmt.Fprintf(t, "a sync takes\t%s times\tas long, because of slow nodes\n", trim(out.TailFactor))
 	fmt.Fprintf(t, "learning\t%s %%\n", trim(100*out.Efficiency))
-	fmt.Fprintf(t, "nodes paid\t%s\tfor each useful node\n", trim(out.Cost))
+	fmt.Fprintf(t, "nodes paid for\t%s\tfor each useful node\n", trim(out.Cost))
 	if in.CheckpointMode == "gpu_memory" && !out.GPUMemoryFeasible {
 		fmt.Fprintf(t, "memory\ttoo small\tfor %s replicas of a checkpoint: checkpoints are written as in mode sync\n", trim(in.Replicas))
 	}

@@ -63,7 +63,7 @@ var rules = []rule{
 		}},
 	{"pipeline_over_wan", func(in *Inputs, q *quantities, _ Variant) bool { return q.sharded() && !in.UseHierarchy },
 		func(in *Inputs, q *quantities) string {
-			return fmt.Sprintf("every micro-batch is handed on over %v Mbit/s and %v ms: %v slots a step; with useHierarchy the handoffs stay in a region", in.BandwidthMbps, in.LatencyMs, q.slots)
+			return fmt.Sprintf("every micro-batch is handed on over links of %v Mbit/s and %v ms, in %v slots of a step; with useHierarchy the handoffs stay in a region", in.BandwidthMbps, in.LatencyMs, q.slots)
 		}},
 	{"pipeline_groups", func(_ *Inputs, q *quantities, _ Variant) bool { return q.mode == pipelineGroups },
 		func(in *Inputs, q *quantities) string {
@@ -130,7 +130,7 @@ var rules = []rule{
 		return fmt.Sprintf("the formula counts %.4g %s, which no network has", n, what)
 	}},
 	{"one_node", func(in *Inputs, q *quantities, v Variant) bool { return in.NumNodes == 1 && v != Measured },
-		always("a single node has nobody to sync with, but the formula has it sync (a fault of the formula)")},
+		always("a single node has no peer to sync with, but the formula counts syncs (a fault of the formula)")},
 	{"ep_latency_only", func(in *Inputs, _ *quantities, _ Variant) bool { return expertParallel(in) },
 		func(in *Inputs, q *quantities) string {
 			mbps := in.BandwidthMbps

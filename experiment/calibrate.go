@@ -214,7 +214,7 @@ func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, w
 	if whole {
 		use = AutoCalibration
 	}
-	_, err := fmt.Fprintf(out, "this machine adds %.3g ms to a round: %.3g ms an inner step, twice %.3g ms a message, %.3g ms a reduction%s\n%s\nuse the calibration: testbed simulate SCENARIO --policy straggler --network links --calibration %s\n",
+	_, err := fmt.Fprintf(out, "this machine adds %.3g ms to a round: %.3g ms to an inner step, 2 × %.3g ms to messages, %.3g ms to a reduction%s\n%s\nuse the calibration: testbed simulate SCENARIO --policy straggler --network links --calibration %s\n",
 		c.AddedPerRound(), c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value, untold(c), heldOut(c), use)
 	return err
 }
@@ -224,7 +224,7 @@ func untold(c *calibrate.Calibration) string {
 	if len(c.Untold) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%s not known, see -v)", words.Count(len(c.Untold), "cost"))
+	return fmt.Sprintf(" (%s unknown, listed by -v)", words.Count(len(c.Untold), "cost"))
 }
 
 // heldOut says how large the simulator's error is on runs that it was not
@@ -234,9 +234,9 @@ func heldOut(c *calibrate.Calibration) string {
 	if e == nil {
 		return "error on held-out runs: unknown, because there is only one run"
 	}
-	text := fmt.Sprintf("error on held-out runs: %.1f %% (median of %d", 100*e.Median, e.N)
+	text := fmt.Sprintf("error on held-out runs: %.1f %% (median of %s", 100*e.Median, words.Count(e.N, "run"))
 	if i := e.Interval; i != nil {
-		text += fmt.Sprintf(", %.1f to %.1f %%, %.3g %% interval", 100*i.Low, 100*i.High, 100*i.Level)
+		text += fmt.Sprintf("; %.3g %% interval: %.1f to %.1f %%", 100*i.Level, 100*i.Low, 100*i.High)
 	}
 	return text + ")"
 }
@@ -278,7 +278,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 	c, err = calibrate.Load(file)
 	switch {
 	case auto && errors.Is(err, fs.ErrNotExist):
-		return nil, nil, fmt.Errorf("this machine has no calibration yet (%s): run testbed calibrate, which takes two minutes", file)
+		return nil, nil, fmt.Errorf("this machine has no calibration yet (there is no file %s): run testbed calibrate, which takes two minutes", file)
 	case err != nil:
 		return nil, nil, err
 	}
@@ -335,7 +335,7 @@ func (o *Calibration) measure(ctx context.Context, dir record.Dir) error {
 			}
 			r.Dir = dir.Path(name)
 			done, of := n*len(all)+k, o.Repeat*len(all)
-			r.Title = fmt.Sprintf("%d of %d: %s", done+1, of, name)
+			r.Title = fmt.Sprintf("run %d of %d: %s", done+1, of, name)
 			if took := time.Since(began) / time.Duration(max(done, 1)); done > 0 && took >= time.Second {
 				r.Title += fmt.Sprintf(", about %v left", (took * time.Duration(of-done)).Round(time.Second))
 			}
@@ -359,7 +359,7 @@ func (play Real) retried(ctx context.Context, retries int, r Run) error {
 		if !ok || retries == 0 {
 			return nil
 		}
-		r.Title = "  repeated: " + invalid.Reason
+		r.Title = "  the run is repeated: " + invalid.Reason
 		if err := os.RemoveAll(r.Dir); err != nil {
 			return fmt.Errorf("removing an invalid run: %w", err)
 		}

@@ -12,7 +12,7 @@ import (
 // TestCalibrationEndsWithThreeLines: what the machine adds, the error on held-out runs,
 // and the command that uses the calibration; all else is details.
 func TestCalibrationEndsWithThreeLines(t *testing.T) {
-	c := &calibrate.Calibration{Untold: []calibrate.Untold{{Cost: "join", Why: "nobody joined late"}}}
+	c := &calibrate.Calibration{Untold: []calibrate.Untold{{Cost: "join", Why: "no worker joined late"}}}
 	c.Costs.Step.Value, c.Costs.Message.Value, c.Costs.Reduce.Value = 0.5, 1.25, 4
 	c.HeldOut = &stats.Estimate{N: 5, Median: 0.021, Interval: &stats.Interval{Low: 0.01, High: 0.05, Level: 0.9375}}
 	var out strings.Builder
@@ -20,8 +20,8 @@ func TestCalibrationEndsWithThreeLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `calibration: dir/calibration.json
-this machine adds 7 ms to a round: 0.5 ms an inner step, twice 1.25 ms a message, 4 ms a reduction (1 cost not known, see -v)
-error on held-out runs: 2.1 % (median of 5, 1.0 to 5.0 %, 93.8 % interval)
+this machine adds 7 ms to a round: 0.5 ms to an inner step, 2 × 1.25 ms to messages, 4 ms to a reduction (1 cost unknown, listed by -v)
+error on held-out runs: 2.1 % (median of 5 runs; 93.8 % interval: 1.0 to 5.0 %)
 use the calibration: testbed simulate SCENARIO --policy straggler --network links --calibration dir/calibration.json
 `
 	if out.String() != want {

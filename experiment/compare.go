@@ -54,7 +54,7 @@ func CheckPolicies(s *scenarios.Scenario, policies []string) error {
 			return err
 		}
 		if slices.Contains(policies[:i], name) {
-			return &scenarios.Error{Field: "policy", Problem: fmt.Sprintf("%s is in the list twice; keep one, or give one of the two other parameters", name)}
+			return &scenarios.Error{Field: "policy", Problem: fmt.Sprintf("%s is in the list twice; keep one, or give the two different parameters", name)}
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func TestEmulateSaysWhatMayNotBeUsed(t *testing.T) {
 		return nil
 	}})
 	r, err := experiment.Emulate(t.Context(), o)
-	wantInvalid(t, err, scenarios.Baseline, 8, "fidelity invalid, router late")
+	wantInvalid(t, err, scenarios.Baseline, 8, "the emulation did not match its plan (fidelity invalid): router late")
 	if r == nil || !slices.Contains(r.Verdicts, fidelity.Invalid) {
 		t.Errorf("%+v", r)
 	}

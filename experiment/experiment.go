@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"testbed/record"
+	"testbed/report/words"
 	"testbed/scenarios"
 	"testbed/shaping/fidelity"
 )
@@ -60,16 +61,16 @@ func Usable(results ...record.Summary) error {
 		case len(s.Diverged) > 0:
 			reason = fmt.Sprintf("outer step %d was taken twice (split brain)", s.Diverged[0].Round)
 		case !s.Complete:
-			reason = fmt.Sprintf("the run ended incomplete after %d outer steps", s.OuterSteps)
+			reason = fmt.Sprintf("the run ended incomplete after %s", words.Count(s.OuterSteps, "outer step"))
 			if s.World == record.Real && s.Fidelity.Verdict == fidelity.Invalid && len(s.Fidelity.Reasons) > 0 {
 				reason += ": " + s.Fidelity.Reasons[0]
 			}
 		case s.BitIdentical != nil && !*s.BitIdentical:
 			reason = "workers ended a round with different bytes"
 		case s.Fidelity.Verdict == fidelity.Invalid:
-			reason = "fidelity invalid"
+			reason = "the emulation did not match its plan (fidelity invalid)"
 			if len(s.Fidelity.Reasons) > 0 {
-				reason += ", " + s.Fidelity.Reasons[0]
+				reason += ": " + s.Fidelity.Reasons[0]
 			}
 		default:
 			continue

@@ -133,10 +133,10 @@ func TestUsable(t *testing.T) {
 	spoiled(&busy, "timers late")
 	unfounded.Fidelity.Verdict = fidelity.Invalid
 	for reason, bad := range map[string]record.Summary{
-		"the run ended incomplete after 5 outer steps": incomplete,
-		"workers ended a round with different bytes":   diverged,
-		"fidelity invalid, timers late":                busy,
-		"fidelity invalid":                             unfounded,
+		"the run ended incomplete after 5 outer steps":                         incomplete,
+		"workers ended a round with different bytes":                           diverged,
+		"the emulation did not match its plan (fidelity invalid): timers late": busy,
+		"the emulation did not match its plan (fidelity invalid)":              unfounded,
 	} {
 		wantInvalid(t, experiment.Usable(good, bad, incomplete), "baseline", 3, reason)
 	}
@@ -196,7 +196,7 @@ func TestCompareReportsTheFirstInvalidResult(t *testing.T) {
 	}}
 	o := comparison(t, 3, &f)
 	c, err := experiment.Compare(t.Context(), o)
-	wantInvalid(t, err, "straggler", 43, "fidelity invalid, reason 3")
+	wantInvalid(t, err, "straggler", 43, "the emulation did not match its plan (fidelity invalid): reason 3")
 	if c == nil || len(c.Repeats) != 2 || !slices.Contains(names(t, o.Run.Dir), "comparison.json") {
 		t.Errorf("result %+v, directory %q", c, names(t, o.Run.Dir))
 	}
@@ -315,8 +315,8 @@ func TestCalibrateRetries(t *testing.T) {
 	for _, r := range f.runs {
 		titles = append(titles, r.Title)
 	}
-	want := []string{"1 of 4: payload-20000", "  repeated: fidelity invalid, reason 0", "2 of 4: workers-2", "  repeated: fidelity invalid, reason 2",
-		"3 of 4: payload-20000-2", "4 of 4: workers-2-2", "  repeated: fidelity invalid, reason 5"}
+	want := []string{"run 1 of 4: payload-20000", "  the run is repeated: the emulation did not match its plan (fidelity invalid): reason 0", "run 2 of 4: workers-2", "  the run is repeated: the emulation did not match its plan (fidelity invalid): reason 2",
+		"run 3 of 4: payload-20000-2", "run 4 of 4: workers-2-2", "  the run is repeated: the emulation did not match its plan (fidelity invalid): reason 5"}
 	if !slices.Equal(titles, want) {
 		t.Errorf("played %q\nwant %q", titles, want)
 	}
@@ -466,7 +466,7 @@ func TestLatestCalibration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := experiment.LoadCalibration(experiment.AutoCalibration); err == nil || !strings.Contains(err.Error(), "another number of cores: 9") {
+	if _, _, err := experiment.LoadCalibration(experiment.AutoCalibration); err == nil || !strings.Contains(err.Error(), "another number of cores (9") {
 		t.Errorf("made with another number of cores: %v", err)
 	}
 }
@@ -547,7 +547,7 @@ func TestSweep(t *testing.T) {
 	}}
 	o = experiment.SweepOptions{Dir: filepath.Join(t.TempDir(), "again"), Real: f.play, Progress: func(int, int) {}}
 	s, err = experiment.Sweep(t.Context(), p, o)
-	wantInvalid(t, err, "baseline", 7, "fidelity invalid, reason 0")
+	wantInvalid(t, err, "baseline", 7, "the emulation did not match its plan (fidelity invalid): reason 0")
 	if s.Done != 4 || !slices.Contains(names(t, s.Dir), sweep.CSVFile) {
 		t.Errorf("%d points are done, in %q", s.Done, names(t, s.Dir))
 	}

@@ -25,12 +25,12 @@ type JoinTimeout struct {
 
 // String says what the comparison means.
 func (j *JoinTimeout) String() string {
-	text := fmt.Sprintf("under the policy torchft: join_timeout is %s, ", words.Micros(j.JoinTimeout))
-	round := fmt.Sprintf("a round of %s (simulated without faults)", words.Micros(j.Round))
+	text := fmt.Sprintf("policy torchft: join_timeout (%s) is ", words.Micros(j.JoinTimeout))
+	round := fmt.Sprintf("shorter than a round (%s, simulated without faults)", words.Micros(j.Round))
 	if !j.Below {
-		return text + "not below " + round
+		return text + "not " + round
 	}
-	return text + "below " + round + ": after one late arrival groups can take turns at being left out (docs/torchft-stories.md, T18)"
+	return text + round + ": after one late arrival each round can leave out another group (docs/torchft-stories.md, T18)"
 }
 
 // roundsWithoutFaults are the rounds that CompareJoinTimeout simulates. The first

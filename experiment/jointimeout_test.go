@@ -38,7 +38,7 @@ func TestCompareJoinTimeout(t *testing.T) {
 			p := torchft.Policy{MinReplicas: 1, JoinTimeout: plain.Round - policy.Time(below)}
 			s.Policy.Parameters["torchft"] = &p
 		})
-		if j == nil || j.Below != (below == 1) || strings.Contains(j.String(), "not below") == j.Below {
+		if j == nil || j.Below != (below == 1) || strings.Contains(j.String(), "is not shorter") == j.Below {
 			t.Errorf("%d µs below a round: %v", below, j)
 		}
 	}

@@ -137,7 +137,7 @@ func TestLinksDiffer(t *testing.T) {
 	o = comparison(t, 1, &f)
 	o.Backends = []string{"user", "htb"}
 	c, err = experiment.Compare(t.Context(), o)
-	wantInvalid(t, err, "baseline", 42, "fidelity invalid, timers late")
+	wantInvalid(t, err, "baseline", 42, "the emulation did not match its plan (fidelity invalid): timers late")
 	if c == nil || !strings.HasPrefix(err.Error(), "on htb links, the result under baseline") {
 		t.Errorf("%v, %+v", err, c)
 	}

@@ -35,14 +35,14 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 		}
 		return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 			if s.Unasked() {
-				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows the number; give it, or use --train to ask the program"}
+				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows the number of parameters; give real.parameters, or use --train to ask the program"}
 			}
 			sum, err := OnLinks(s, policyName, costs, note)
 			sum.Calibration = calibratedBy(c)
 			return sum, err
 		}, nil
 	case network != NetworkChurn:
-		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
+		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no network model %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
 	case c == nil:
 		return OnChurn, nil
 	}

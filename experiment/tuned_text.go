@@ -19,14 +19,18 @@ const fewPoints = 10
 // WriteTuned writes the result of a tuning in words: the front, the policies
 // without tuning, and the comparison of the chosen points.
 func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
-	fmt.Fprintf(out, "%s: %s points of %d policies simulated with %d seeds each; the Pareto front, over %d other seeds:\n\n",
-		t.Scenario, words.Thousands(int64(t.Points)), len(t.Policies), len(t.Seeds), len(t.HeldOut))
+	policies := "1 policy"
+	if n := len(t.Policies); n != 1 {
+		policies = fmt.Sprintf("%d policies", n)
+	}
+	fmt.Fprintf(out, "%s: simulated %s points of %s, each with %s. Pareto front, over %s:\n\n",
+		t.Scenario, words.Thousands(int64(t.Points)), policies, words.Count(len(t.Seeds), "seed"), words.Count(len(t.HeldOut), "held-out seed"))
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	priced, price := "work lost", func(p tune.Point) string { return fmt.Sprintf("%.1f %%", 100*p.Lost) }
 	if len(t.Front) > 0 && t.Front[0].Loss > 0 {
 		priced, price = "validation loss", func(p tune.Point) string { return fmt.Sprintf("%.3f", p.Loss) }
 	}
-	fmt.Fprintf(w, "policy\twall-clock\tof %s\t%s\t\n", t.Policies[0], priced)
+	fmt.Fprintf(w, "policy\twall-clock\t÷ %s\t%s\t\n", t.Policies[0], priced)
 	reference := 0.0
 	for _, p := range t.Defaults {
 		if p.Policy == t.Policies[0] && p.Complete {
@@ -55,9 +59,9 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 		row(p, note)
 	}
 	if more := len(t.Front) - len(shown); more > 0 {
-		fmt.Fprintf(w, "and %d points between these, see %s\t\t\t\t\n", more, TuningFile)
+		fmt.Fprintf(w, "… %s of the front between these: see %s\t\t\t\t\n", words.Count(more, "more point"), TuningFile)
 	}
-	fmt.Fprintln(w, "\nwith the parameters of the scenario\t\t\t\t")
+	fmt.Fprintln(w, "\npolicies with the parameters of the scenario\t\t\t\t")
 	for _, p := range t.Defaults {
 		row(p, "")
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func init() {
-	Register("deadline", "close a fixed time after the round began", &FixedDeadline{Factor: 1.5, Quorum: 0.5})
+	Register("deadline", "close a round a fixed time after it began", &FixedDeadline{Factor: 1.5, Quorum: 0.5})
 }
 
 // FixedDeadline closes every round at a fixed time after its beginning, with a

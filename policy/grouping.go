@@ -31,7 +31,7 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	case s.Every < 1:
 		return bad(".every", "is %d; give the number of rounds from one global round to the next, at least 1", s.Every)
 	case rounds%s.Every != 0:
-		return bad(".every", "is %d, but target_outer_steps is %d; make target_outer_steps a multiple, so that the run ends with one model", s.Every, rounds)
+		return bad(".every", "is %d, but target_outer_steps is %d; make target_outer_steps a multiple of %[1]d, so that the run ends with one model", s.Every, rounds)
 	case uploads > 0:
 		return bad("", "have different outer states, which real.upload does not support; remove one of the two")
 	case s.Workers != nil && len(s.Workers) == 0:
@@ -52,7 +52,7 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 				return bad(field, "there is no worker %d in this scenario; name one of its workers", id)
 			}
 			if other, twice := in[id]; twice {
-				return bad(field, "worker %d is in the region %s already; keep one of the two", id, other)
+				return bad(field, "worker %d is in the region %s already; put the worker into one region only", id, other)
 			}
 			in[id] = name
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 func init() {
-	Register("quorum", "wait join_timeout for others, but not for those that missed the last round", &Quorum{MinReplicas: 1, JoinTimeout: 100_000})
+	Register("quorum", "wait join_timeout for the other members, but not for members that missed the last round", &Quorum{MinReplicas: 1, JoinTimeout: 100_000})
 }
 
 // Quorum closes a round as torchft's lighthouse closes a quorum

@@ -5,7 +5,7 @@ import (
 )
 
 func init() {
-	Register("straggler", "close at median + k·MAD of recent arrivals, with a quorum; evict workers that miss too often", DefaultStraggler())
+	Register("straggler", "close a round at median + k·MAD of recent arrivals, with a quorum; evict workers that miss too often", DefaultStraggler())
 }
 
 // Straggler closes a round at an adaptive deadline, which lies

@@ -130,9 +130,9 @@ func TestRegions(t *testing.T) {
 		{"    groups: {eu: {nodes: [w1]}}\n", "every: 5", ":23: train.regions: are the groups of real.links, but worker 0 is in no group; put the worker into a group, or give train.regions.workers"},
 		{"", "workers: {eu: [0, 1]}", ":21: train.regions.every: is missing; add it"},
 		{"", "every: 0, workers: {eu: [0, 1]}", ":21: train.regions.every: is 0; give the number of rounds from one global round to the next, at least 1"},
-		{"", "every: 2, workers: {eu: [0, 1]}", ":21: train.regions.every: is 2, but target_outer_steps is 5; make target_outer_steps a multiple, so that the run ends with one model"},
+		{"", "every: 2, workers: {eu: [0, 1]}", ":21: train.regions.every: is 2, but target_outer_steps is 5; make target_outer_steps a multiple of 2, so that the run ends with one model"},
 		{"", "every: 5, workers: {eu: [0, 1], us: [7]}", ":21: train.regions.workers.us[0]: there is no worker 7 in this scenario; name one of its workers"},
-		{"", "every: 5, workers: {eu: [0, 1], us: [1]}", ":21: train.regions.workers.us[0]: worker 1 is in the region eu already; keep one of the two"},
+		{"", "every: 5, workers: {eu: [0, 1], us: [1]}", ":21: train.regions.workers.us[0]: worker 1 is in the region eu already; put the worker into one region only"},
 		{"", "every: 5, workers: {eu: [0, 1], us: []}", ":21: train.regions.workers.us: has no workers; add a worker, or remove the region"},
 		{"", "every: 5, workers: {eu: [0]}", ":21: train.regions.workers: puts worker 1 into no region; add the worker to a region"},
 	} {

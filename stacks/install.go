@@ -52,7 +52,7 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 			}
 			return &errs.UnsupportedError{
 				Missing: fmt.Sprintf("the stack %s was not installed: %s: %v", s.Name, filepath.Base(command[0])+" "+command[1]+" "+command[2], err),
-				Fix:     "see the output above; the packages come from PyPI; what it needs: " + s.Install.Remedy,
+				Fix:     "see the output above; the packages come from PyPI; the installation needs: " + s.Install.Remedy,
 			}
 		}
 	}

@@ -159,7 +159,7 @@ func (s *Stack) check() error {
 	}
 	if s.Install != nil {
 		if len(s.Install.Python) == 0 || s.Install.Needs == "" || s.Install.Remedy == "" {
-			return errors.New("install needs python, needs and remedy: interpreters to make the environment with, what they must import, and how to get one that can")
+			return errors.New("install lacks a field: give python (interpreters to make the environment with), needs (modules that they must import) and remedy (how to get such an interpreter)")
 		}
 		programs = append(programs, s.Install.Requirements)
 		if s.Install.After != "" {
@@ -206,7 +206,7 @@ func Choose(text string) (*Chosen, error) {
 		part, rest, _ = strings.Cut(rest, ":")
 		option, value, found := strings.Cut(part, "=")
 		if _, known := s.Options[option]; !known || !found {
-			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE of an option that it has: %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
+			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; the options of this stack are %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
 		}
 		number, err := strconv.ParseFloat(value, 64)
 		if err != nil || number < 0 {

@@ -120,7 +120,7 @@ func TestCalibrateUsage(t *testing.T) {
 func TestForeignCalibration(t *testing.T) {
 	t.Parallel()
 	for machine, want := range map[string]string{
-		`{"processor": "none like it", "cores": 2000, "kernel": "0.01", "go": "go1"}`: "the calibration was made with another processor: none like it, not ",
+		`{"processor": "none like it", "cores": 2000, "kernel": "0.01", "go": "go1"}`: "the calibration was made with another processor (none like it, not ",
 		`{}`: "",
 	} {
 		file := filepath.Join(t.TempDir(), "c.json")

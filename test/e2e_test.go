@@ -310,7 +310,7 @@ func TestReportRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, exitUsage, "give that of a run or a comparison"},
+		{nil, exitUsage, "name the directory of a run or a comparison"},
 		{[]string{"nowhere"}, exitError, "nowhere: there is no such directory"},
 		{[]string{os.Args[0], "--picture", "x.svg"}, exitUsage, "--picture draws runs only"},
 	} {
@@ -1159,7 +1159,7 @@ func TestSweepReal(t *testing.T) {
 	if err != nil || len(runs) != 2 {
 		t.Errorf("records %v, %v", runs, err)
 	}
-	if r := testbed(t, append(args, "--resume")...); !strings.Contains(r.stderr, "2 of 2 points are done already") {
+	if r := testbed(t, append(args, "--resume")...); !strings.Contains(r.stderr, "points done already: 2 of 2") {
 		t.Errorf("resumed: exit code %d\n%s", r.code, r.stderr)
 	}
 }

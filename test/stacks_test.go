@@ -70,7 +70,7 @@ func TestStackMisbehaves(t *testing.T) {
 		"1": {exitInvalid, 1, "(its last line: ValueError: it was bound to happen)", " exited with code 1", ""},
 		"2": {exitInvalid, 1, "no program reported any progress for 20 s", "", ""},
 		"3": {0, 2, "", "", "w1: invalid mark on descriptor"},
-		"4": {0, 2, "", "", "round 1: w1 says that it took part with 2 inner steps, and its average lacks it"},
+		"4": {0, 2, "", "", "round 1: w1 reports that it took part (inner steps: 2), but its own average lacks its work"},
 		"5": {0, 2, "", "", ""},
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestStackRefuses(t *testing.T) {
 		"run homogeneous --stack ./nothing":                "the stack nothing has no stack.yaml",
 		"run homogeneous --stack gloo:x=1":                 "is not OPTION=VALUE",
 		"run homogeneous --stack gloo --policy baseline":   "--policy and --stack cannot be combined",
-		"compare homogeneous --stack gloo --world sim":     "no simulator has stacks",
+		"compare homogeneous --stack gloo --world sim":     "the simulator cannot play stacks",
 		"run homogeneous --stack gloo --hosts 2@127.0.0.1": "cannot be combined with --stack",
 	} {
 		r := testbed(t, append(strings.Fields(args), "--out", filepath.Join(t.TempDir(), "out"))...)

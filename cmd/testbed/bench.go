@@ -54,8 +54,9 @@ func benchKernelCommand() *cobra.Command {
 	var data string
 	cmd := &cobra.Command{
 		Use: "kernel", Short: "Compare the int8 kernels with memory and other formats", Args: noArguments,
-		Long: `Measures the kernels on one core, in a cache and in memory, on the route auto,
-which all other commands use. The columns compare its speed with copying memory
+		Long: `Measures the kernels on one core, in a cache and in memory. A route is one
+implementation of the kernels, such as avx2; auto is the route that all other
+commands use. The columns compare the speed of auto with copying memory
 (× memcpy), with plain Go (× go) and with the fastest route of this processor
 (× fastest). Where × fastest is below 1, auto uses a slower route. The
 measurement takes about 15 seconds. Rows take turns, so that a disturbance of the
@@ -68,8 +69,8 @@ in plain Go: their errors and sizes are exact, and their speeds compare with the
 route go.
 
 GB/s count the bytes of the float32 values that are encoded, decoded or added
-to; for memcpy the bytes copied, for read the bytes read. Quantising can be
-faster than memcpy, because it writes a quarter as much.
+to. For memcpy they count the bytes copied, and for read the bytes read.
+Quantising can be faster than memcpy, because it writes a quarter as much.
 
 The last table gives, for each format, the error of encoding and decoding once
 (relative L2 norm) and the bias (mean error ÷ root mean square of the values).
@@ -79,7 +80,7 @@ given.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "also measure two cores at once and the formats of --against, and print every route")
-	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "values per scale")
+	f.IntVar(&o.Block, "block", allreduce.DefaultBlock, "number of values that share a scale")
 	f.StringSliceVar(&sizes, "sizes", []string{"256KiB", "256MiB"}, "sizes of the vectors of float32 values; each core has its own vector")
 	f.StringSliceVar(&o.Routes, "route", nil, "routes to measure: go, neon, avx2, avx2-stream, avx512, avx512-stream, or auto, which all other commands use (default: all of this processor)")
 	f.IntSliceVar(&o.Cores, "cores", []int{1}, "how many cores to use at once (default with --all: 1 and 2)")

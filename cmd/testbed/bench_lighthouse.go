@@ -17,7 +17,8 @@ func benchLighthouseCommand() *cobra.Command {
 		Long: `Plays the managers of many replica groups. All of them ask a lighthouse for
 quorums at once, and then send it heartbeats. By default the lighthouse is
 Testbed's own, in a separate process. --against measures another lighthouse, which
-must have no replicas yet and a --min_replicas equal to the number of groups. docs/torchft.md explains the figures.`,
+must have no replicas yet and a --min_replicas equal to the number of groups.
+docs/torchft.md explains the figures.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Against, "against", "", "address of the lighthouse, such as http://host:29510")

@@ -17,19 +17,21 @@ func calibrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds, and fit the simulator to it",
 		ValidArgsFunction: completeScenario,
-		Long: `Plays short experiments on the emulated network: payloads, numbers of workers,
-rates and delays of links, jitter, joiners, sidelined workers, a crash. Then fits
-the times that the links do not explain: the lateness of timers, the cost of a
-message, a hop, a byte, a connection and a state fetch, with 95 % intervals. This
-takes about two minutes. Leave the machine idle meanwhile. Rounds whose emulation
-was not valid are left out, and invalid runs are repeated.
+		Long: `Plays short experiments on the emulated network. They vary the payload, the number
+of workers, and the rates, delays and jitter of links. In some of them workers join,
+are sidelined or crash. Then fits the times that the links do not explain: the
+lateness of timers, the cost of a message, a hop, a byte, a connection and a state
+fetch, with 95 % intervals. This takes about two minutes. Leave the machine idle
+meanwhile. Rounds whose emulation was not valid are left out, and invalid runs are
+repeated.
 
 With a SCENARIO, its runs under --policy replace the experiments. Costs that
-these runs cannot separate are named and stay at their defaults; --repeat helps.
+these runs cannot separate are named and stay at their defaults. More runs
+(--repeat) can separate them.
 
-Ends with the file and three lines: what the machine adds, the error of the simulator on
-held-out runs (each run in turn, predicted from the others), and the command that
-uses the calibration. -v prints all tables.
+At the end prints the name of the file and three lines: what the machine adds, the
+error of the simulator on held-out runs (each run in turn, predicted from the other
+runs), and the command that uses the calibration. -v prints all tables.
 
 Writes calibration.json, for testbed simulate and compare --calibration. The
 result of all experiments is also kept as the latest calibration of this machine,

@@ -84,7 +84,7 @@ backends do not agree.`,
 	calibrationFlag(cmd, &flags.calibrated)
 	flags.declareQlog(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to compare, the reference first")
-	cmd.Flags().StringSliceVar(&flags.stacks, "stack", nil, "stacks to compare, too, as in testbed run --stack; implies --world real")
+	cmd.Flags().StringSliceVar(&flags.stacks, "stack", nil, "also compare these stacks, which testbed run --stack plays; implies --world real")
 	cmd.Flags().StringVar(&flags.world, "world", worldNames[0], "where to play: sim, real or both")
 	setFlag(cmd, &flags.set)
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "number of seeds to play each policy with")
@@ -130,7 +130,7 @@ func (f *compareFlags) comparison(cmd *cobra.Command, name string) (o experiment
 	case f.world == record.Real && f.calibrated != "":
 		return o, errs.Usagef("--calibration applies to the simulator only; remove it, or choose --world both")
 	case len(f.stacks) > 0 && cmd.Flags().Changed("world") && f.world != record.Real:
-		return o, errs.Usagef("--world %s: no simulator has stacks; choose --world real, or leave --stack out", f.world)
+		return o, errs.Usagef("--world %s: the simulator cannot play stacks; choose --world real, or leave --stack out", f.world)
 	}
 	policies := slices.Clone(f.policies)
 	for _, name := range f.stacks {

@@ -24,7 +24,7 @@ func convertCommand() *cobra.Command {
                does not have and the section work are an error, because the
                scenario would differ without them.`,
 	}
-	cmd.Flags().Var(&to, "to", "churn, json or yaml")
+	cmd.Flags().Var(&to, "to", "format to write: churn, json or yaml")
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if to == "" {

@@ -95,7 +95,7 @@ func TestEstimateOfPresetsAndReliability(t *testing.T) {
 		t.Errorf("--list: %v\n%s", err, out)
 	}
 	out, err = estimated("--preset", "page-as-opened")
-	if err != nil || !strings.HasPrefix(out, "7,858 days (21.53 years), beyond the 136.9 that a run may take") {
+	if err != nil || !strings.HasPrefix(out, "7,858 days (21.53 years), beyond the limit of 136.9 days for a run") {
 		t.Errorf("--preset: %v\n%s", err, out)
 	}
 	file := written(t, "failures.json", `{"n_nodes": 625, "gpus_per_node": 50, "time_s": 47336400, "params": 250e9, "bytes_per_param": 16, "vram_gb": 4000, "mode": "synchronous", "checkpoint_mode": "async"}`)
@@ -201,7 +201,7 @@ func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
 	file := written(t, "run.json", "{}")
 	for want, args := range map[string][]string{
 		file + ": inputs: there are none; name a file with the output of testbed estimate --json": {file},
-		"a report has one estimate, and 2 files are named; make a report for each file":           {file, file},
+		"a report shows one estimate, but 2 files are named; make a report for each file":         {file, file},
 		"--trace needs a run, and an estimate contains none":                                      {file, "--trace", "t.json"},
 	} {
 		cmd := root()

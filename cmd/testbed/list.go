@@ -11,6 +11,7 @@ import (
 
 	"testbed/internal/errs"
 	"testbed/policy"
+	"testbed/report/words"
 	"testbed/scenarios"
 )
 
@@ -94,7 +95,7 @@ func printTopics(out io.Writer, topics []topic) error {
 		}
 		fmt.Fprintf(w, "%s: %s\n", t.Name, t.Meaning)
 		for _, s := range t.found {
-			fmt.Fprintf(w, "  %s\t%d workers\t%s\n", s.Name, len(s.Workers), s.Description)
+			fmt.Fprintf(w, "  %s\t%s\t%s\n", s.Name, words.Count(len(s.Workers), "worker"), s.Description)
 		}
 	}
 	return w.Flush()

@@ -34,14 +34,14 @@ otherwise, only this machine can reach the manager.`,
 	f := cmd.Flags()
 	f.StringVar(&cfg.ReplicaID, "replica_id", "", "the group's id; a group that restarts needs a new one, such as train_0:UUID (required)")
 	f.StringVar(&cfg.Lighthouse, "lighthouse_addr", "", "address of the lighthouse (default $TORCHFT_LIGHTHOUSE)")
-	f.StringVar(&hostname, "hostname", "", "name by which others reach this manager (default: the name in --bind, or the machine's)")
+	f.StringVar(&hostname, "hostname", "", "name by which other machines reach this manager (default: the name in --bind, or the machine's)")
 	f.StringVar(&bind, "bind", "", "address to listen on (default 127.0.0.1:$TORCHFT_MANAGER_PORT, else any port)")
 	f.StringVar(&cfg.StoreAddress, "store_addr", "", "address where the group's ranks meet those of other groups (required)")
 	f.IntVar(&cfg.WorldSize, "world_size", 0, "ranks in the group (required)")
 	countedFlag(f, &heartbeat, units.Millisecond, "heartbeat_interval_ms", 100, "pause between heartbeats")
 	countedFlag(f, &connect, units.Millisecond, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
 	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a failed call to the lighthouse is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
-	f.BoolVar(&cfg.Compat, "compat", false, "count requests and votes of callers that have gone, as torchft does")
+	f.BoolVar(&cfg.Compat, "compat", false, "count requests and votes of disconnected callers, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.HeartbeatInterval, cfg.ConnectTimeout = time.Duration(heartbeat)*time.Millisecond, time.Duration(connect)*time.Millisecond

@@ -30,14 +30,14 @@ it, and how to get the record.`,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // the verb's flags come after it
-	f.IntVar(&m.Hosts, "hosts", 2, "how many hosts")
+	f.IntVar(&m.Hosts, "hosts", 2, "number of hosts")
 	f.StringVar(&m.Image, "image", "", "the image of the containers")
 	f.IntVar(&m.CPUs, "cpus", 2, "how many processors each host asks for")
 	f.StringVar(&m.Name, "name", "", "name of all objects (default testbed-SCENARIO)")
 	f.StringVar(&m.Namespace, "namespace", "", "namespace of all objects (default: kubectl's)")
 	f.StringVar(&m.Secret, "secret", "", "an existing secret with the token under the key "+cluster.TokenKey+" (default: a new one)")
 	f.DurationVar(&m.Keep, "keep", 10*time.Minute, "how long the leader stays after the run, so that the record can be copied")
-	f.BoolVar(&m.Privileged, "privileged", false, "privileged pods, for clusters without user namespaces for pods")
+	f.BoolVar(&m.Privileged, "privileged", false, "make the pods privileged, for clusters without user namespaces for pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 && args[1] == scenarios.Stdin {
 			return errs.Usagef("the manifest cannot take a scenario from standard input; name a scenario file or a scenario of the library")

@@ -24,8 +24,8 @@ func planCommand() *cobra.Command {
 		Use: "plan SCENARIO", Short: "Show the network that a run would install", Args: oneScenario,
 		ValidArgsFunction: completeScenario,
 		Long: `Prints every node's access link, every path, and the ring's order. Says whether
-join_timeout of the policy torchft is below a round. Installs nothing and needs no
-rights.
+join_timeout of the policy torchft is shorter than a round. Installs nothing and
+needs no rights.
 
 --measure builds a small network for some seconds, and measures how much traffic of
 a reduction this machine carries. It proposes a dilation (real.dilation) at which
@@ -97,9 +97,9 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 	if s.Train.Foreign() {
 		words := strings.Join(s.Train.Program, " ") + ", in " + s.Train.Dir
 		if path, err := s.FindProgram(); err != nil {
-			words += "; it CANNOT BE STARTED: " + err.Error()
+			words += "; the program CANNOT BE STARTED: " + err.Error()
 		} else {
-			words += ", which is " + path
+			words += "; the program is the file " + path
 		}
 		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)
 	}
@@ -118,7 +118,7 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 	}
 	lines, err := cluster.DescribePlacement(network, of)
 	if err == nil {
-		_, err = fmt.Fprintf(out, "\non %d hosts\n  %s\n", slices.Max(of)+1, strings.Join(lines, "\n  "))
+		_, err = fmt.Fprintf(out, "\nplacement on %d hosts:\n  %s\n", slices.Max(of)+1, strings.Join(lines, "\n  "))
 	}
 	return err
 }

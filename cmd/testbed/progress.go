@@ -110,24 +110,24 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.Arrive:
 		if !e.Late {
 			p.arrived++
-			p.describe("round %d, %d of %d have arrived", e.Round, p.arrived, p.members)
+			p.describe("round %d: %d of %d workers arrived", e.Round, p.arrived, p.members)
 		}
 	case record.RoundClose:
 		p.arrived = 0
-		p.describe("round %d, %d workers reduce", e.Round, len(e.Participants))
+		p.describe("round %d: all-reduce of %s", e.Round, words.Count(len(e.Participants), "worker"))
 	case record.OuterStep:
 		p.done = e.Round
 		if p.bar != nil {
 			_ = p.bar.Set(e.Round)
-			p.describe("round %d, inner steps", e.Round+1)
+			p.describe("round %d: workers take inner steps", e.Round+1)
 			return
 		}
-		p.line("round %d of %d is done with %s", e.Round, p.scenario.TargetOuterSteps, words.Workers(e.Participants))
+		p.line("round %d of %d is complete, with contributions of %s", e.Round, p.scenario.TargetOuterSteps, words.Workers(e.Participants))
 	case record.Sideline:
 		p.line("%s was sidelined in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case record.Evict:
 		p.members--
-		p.line("%s was evicted in round %d (%s)", e.Node, e.Round, e.Reason.Rule)
+		p.line("%s was evicted in round %d: %s", e.Node, e.Round, words.Because(e.Reason))
 	case record.Rejoin:
 		p.line("%s arrived in time again in round %d", e.Node, e.Round)
 	case record.CoordinatorCrash:
@@ -139,20 +139,27 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.CoordinatorBack:
 		p.line("the coordinator is back")
 	case record.Crash, record.Restart, record.Fail, record.FailReduce, record.Preempt, record.Leave, record.Restore, record.Pause, record.Resume:
-		p.line("%s: %s", e.Node, e.Type)
+		p.line("%s %s", e.Node, faultWords[e.Type])
 	case record.Slow:
 		p.line("%s is slower by a factor of %g", e.Node, e.Factor)
 	case record.ReduceAbort:
-		p.line("reduction %d of round %d was aborted (%s)", e.Epoch, e.Round, e.Reason.Rule)
+		p.line("all-reduce %d was aborted in round %d (rule: %s)", e.Epoch, e.Round, e.Reason.Rule)
 	case record.Diverged:
-		p.line("outer step %d is repeated by workers %v, as lineage %d", e.Round, e.Participants, e.Lineage)
+		p.line("outer step %d is repeated by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
 	case record.Undone:
-		p.line("the last %d outer steps of lineage %d are lost", e.Step, e.Lineage)
+		p.line("lineage %d has lost its last %s", e.Lineage, words.Count(e.Step, "outer step"))
 	case record.FetchStart:
 		p.describe("%s fetches the outer state from %s", e.Node, e.From)
 	case record.Horizon:
-		p.line("the run has reached its horizon")
+		p.line("the run has reached its horizon, the time limit of the scenario")
 	}
+}
+
+// faultWords say what a fault does to a worker.
+var faultWords = map[record.Type]string{
+	record.Crash: "crashes", record.Restart: "restarts", record.Fail: "gives up", record.FailReduce: "fails an all-reduce",
+	record.Preempt: "is told that it will be preempted", record.Leave: "leaves", record.Restore: "is as fast as before",
+	record.Pause: "pauses", record.Resume: "resumes",
 }
 
 // end removes the bar.

@@ -52,7 +52,7 @@ worker did, with the runs one below the other, as an SVG file. --draw chooses
 between the two pictures.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errs.Usagef("the directory is missing; give that of a run or a comparison, for example %s runs/…", cmd.CommandPath())
+				return errs.Usagef("the directory is missing; name the directory of a run or a comparison, for example %s runs/…", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -204,7 +204,7 @@ func isFile(name string) bool {
 func reportEstimate(cmd *cobra.Command, args []string, out, trace string) error {
 	switch {
 	case len(args) > 1:
-		return errs.Usagef("a report has one estimate, and %d files are named; make a report for each file of testbed estimate --json", len(args))
+		return errs.Usagef("a report shows one estimate, but %d files are named; make a report for each file of testbed estimate --json", len(args))
 	case trace != "":
 		return errs.Usagef("--trace needs a run, and an estimate contains none; remove it")
 	}

@@ -37,7 +37,7 @@ func benchRingCommand() *cobra.Command {
 		ValidArgsFunction: completeScenario,
 		Long: `Builds a network of nodes with equal access links and starts a worker in each.
 The workers reduce vectors of float32 values, by default with int8 codes. A time
-runs from their common start to the end of the last worker.
+counts from their common start until the last worker has finished.
 
 The bound is the time that the link needs for 8 bits per value at the given
 rate: 2 (N-1)/N × elements bytes. Fewer bits can be faster than the bound.
@@ -77,7 +77,7 @@ var linkFlags = []string{"workers", "rate", "queue", "one-way-delay", "jitter", 
 
 func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Workers, "workers", 4, "number of workers")
-	f.IntVar(&r.Elements, "elements", 4_000_000, "values in each vector")
+	f.IntVar(&r.Elements, "elements", 4_000_000, "number of values in each vector")
 	f.StringVar(&r.rate, "rate", "100mbit", "rate of every link in each direction, in tc's notation; 0 or unlimited means no limit")
 	f.TextVar(&r.Links.Queue, "queue", shaping.DefaultQueue, "limit of each link's queue, as a time or a size")
 	f.TextVar(&r.Links.OneWayDelay, "one-way-delay", shaping.Duration(0), "one-way delay from each worker to every other")
@@ -90,13 +90,13 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.StringVar(&r.Order, "order", allreduce.NaiveOrder, "order of the ring: naive, or optimised by the one-way delays (measured in turn with the naive order)")
 	f.IntVar(&r.Connections, "connections", 0, "connections to each peer; 0 chooses by the path's losses and jitter")
 	f.StringVar(&r.data, "data", string(bench.Gaussian), fmt.Sprintf("distribution of the values: one of %v", bench.DataNames))
-	f.IntVar(&r.Block, "block", allreduce.DefaultBlock, "values per scale")
+	f.IntVar(&r.Block, "block", allreduce.DefaultBlock, "number of values that share a scale")
 	f.IntVar(&r.Bits, "bits", 8, "bits of a value: 8 or 4 (codes), 16 (bfloat16) or 32 (float32)")
 	f.StringVar((*string)(&r.Entropy), "entropy", string(entropy.Auto), "shorten codes by entropy coding: auto (while coding is faster), on or off")
 	f.BoolVar(&r.ErrorFeedback, "error-feedback", false, "add the last reduction's quantisation error to each vector")
 	f.Uint64Var(&r.Seed, "seed", 42, "seed of the values, and of all randomness on the links")
-	f.IntVar(&r.Warmup, "warmup", 1, "reductions before those that are measured")
-	f.IntVar(&r.Repeat, "repeat", 5, "reductions that are measured")
+	f.IntVar(&r.Warmup, "warmup", 1, "number of reductions to run before the measured ones")
+	f.IntVar(&r.Repeat, "repeat", 5, "number of reductions to measure")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&r.Against, "against", nil, "also measure other programs on the same links: "+strings.Join(emulationbench.RivalNames, ", "))
 	hostsFlag(f, &r.over)

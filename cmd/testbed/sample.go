@@ -25,12 +25,12 @@ func sampleCommand() *cobra.Command {
 that testbed simulate --train --model FILE wrote.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errs.Usagef("the directory is missing; give that of a run that has trained a model, or the model's file")
+				return errs.Usagef("the directory is missing; name the directory of a run that has trained a model, or the model's file")
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&prompt, "prompt", "She ", "what the text begins with")
+	cmd.Flags().StringVar(&prompt, "prompt", "She ", "beginning of the text")
 	cmd.Flags().IntVar(&length, "length", 400, "how many bytes to write")
 	cmd.Flags().Float64Var(&temperature, "temperature", 0.7, "temperature: 0 always takes the likeliest byte; 1 draws with the model's probabilities")
 	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the random choices; 0 takes a new seed each time")

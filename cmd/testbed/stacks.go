@@ -36,7 +36,7 @@ func stacksCommand() *cobra.Command {
 testbed compare --stack play as a whole, in place of a policy. A stack brings its
 own membership and its own all-reduce. For each stack the list shows its version,
 or what is missing on this machine and how to install it, its options, and the
-injects that it cannot suffer.
+injects that it cannot play.
 
 A name with a slash is the folder of a stack of your own.`,
 	}
@@ -61,15 +61,15 @@ A name with a slash is the folder of a stack of your own.`,
 			out := cmd.OutOrStdout()
 			fmt.Fprintf(out, "%s   %s\n", s.Name, version)
 			w := tabwriter.NewWriter(out, 4, 0, 3, ' ', 0)
-			fmt.Fprintf(w, "\tis\t%s\n", s.Description)
+			fmt.Fprintf(w, "\tdescription\t%s\n", s.Description)
 			if s.Remedy != "" {
-				fmt.Fprintf(w, "\tto have it\t%s\n", s.Remedy)
+				fmt.Fprintf(w, "\tto install\t%s\n", s.Remedy)
 			}
 			for _, name := range sortedKeys(s.Options) {
 				fmt.Fprintf(w, "\t%s=%g\t%s\n", name, s.Options[name].Default, s.Options[name].Description)
 			}
 			for _, op := range sortedKeys(s.Cannot) {
-				fmt.Fprintf(w, "\tno %s\t%s\n", op, s.Cannot[op])
+				fmt.Fprintf(w, "\tcannot play %s\t%s\n", op, s.Cannot[op])
 			}
 			if err := w.Flush(); err != nil {
 				return err
@@ -85,9 +85,9 @@ func installCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install STACK", Short: "Install the software of a stack",
 		Long: `Makes a virtual environment of Python in ~/.cache/testbed/stacks, and installs
-the stack's packages from PyPI, with pinned versions and hashes. An environment of
-that stack that exists is replaced. Exits with 4 and names what is missing, if the
-stack cannot be installed here.`,
+the stack's packages from PyPI, with pinned versions and hashes. An existing
+environment of the stack is replaced. If the stack cannot be installed here, the
+command names what is missing and exits with 4.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errs.Usagef("name one stack; testbed stacks lists them")

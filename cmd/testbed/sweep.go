@@ -76,7 +76,8 @@ workers.count is the number of workers. Workers beyond those in the file are cop
 of them, in turn. --list reads assignments from a file, one JSON object a line.
 
 The directory of results has results.jsonl and results.csv with a row for each
-point, columns.json, and summary.json. --resume --out DIR continues an interrupted sweep.`,
+point, columns.json, and summary.json. --resume --out DIR continues an interrupted
+sweep.`,
 	}
 	flags.declare(cmd)
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=V1,V2,…: vary this field; may be given several times")
@@ -197,7 +198,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	show.end()
 	if failed != nil && !invalid(failed) {
 		if s.Dir != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d points are done; resume with --resume --out %s\n", s.Done, s.Points, s.Dir)
+			fmt.Fprintf(cmd.ErrOrStderr(), "the sweep has stopped after %d of %d points; resume it with --resume --out %s\n", s.Done, s.Points, s.Dir)
 		}
 		return failed
 	}
@@ -230,7 +231,7 @@ func (p *sweepProgress) step(done, points int) {
 		}
 		if time.Since(p.told) >= 100*time.Millisecond || done == points {
 			p.told = time.Now()
-			progressLine{"", time.Since(p.begin).Seconds(), done, points, fmt.Sprintf("%d of %d points", done, points)}.write(p.out)
+			progressLine{"", time.Since(p.begin).Seconds(), done, points, fmt.Sprintf("points done: %d of %d", done, points)}.write(p.out)
 		}
 		return
 	}
@@ -242,14 +243,14 @@ func (p *sweepProgress) step(done, points int) {
 	case time.Since(p.told) >= 5*time.Second:
 		p.told = time.Now()
 		rest := time.Since(p.begin) / time.Duration(done-p.before) * time.Duration(points-done)
-		fmt.Fprintf(p.out, "%d of %d points, about %v left\n", done, points, rest.Round(time.Second))
+		fmt.Fprintf(p.out, "points done: %d of %d, about %v left\n", done, points, rest.Round(time.Second))
 	}
 }
 
 func (p *sweepProgress) start(done, points int) {
 	p.before, p.begin, p.told = done, time.Now(), time.Now()
 	if done > 0 {
-		fmt.Fprintf(p.out, "%d of %d points are done already\n", done, points)
+		fmt.Fprintf(p.out, "points done already: %d of %d\n", done, points)
 	}
 	if f, ok := p.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(points-done, progressbar.OptionSetWriter(f), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),

@@ -83,7 +83,7 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 			loss = fmt.Sprintf("%.2f/%.3g %% [%.2f, %.2f]%s", 100*q.Measured, 100*q.Planned, 100*q.Interval[0], 100*q.Interval[1], failed(q))
 		}
 		if q := p.Reorder; q != nil {
-			loss += fmt.Sprintf(", %.2f/%.3g %% overtook%s", 100*q.Measured, 100*q.Planned, failed(q))
+			loss += fmt.Sprintf(", %.2f/%.3g %% reordered%s", 100*q.Measured, 100*q.Planned, failed(q))
 		}
 		fmt.Fprintf(w, "\t%s\t%s\t%s", loss, cell(p.Goodput, "%.2f/%.2f"), cell(p.GoodputAll, "%.2f/%.2f"))
 		fmt.Fprintf(w, "\t%s\t%s\n", cell(p.BusyDelay, "%.2f/%.4g"), cell(p.BusyDelayP99, "%.2f/%.4g"))
@@ -113,11 +113,11 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 		fmt.Fprintln(out, n)
 	}
 	if r.OK {
-		fmt.Fprintf(out, "ok: all %d pairs are as planned (%s links)\n", len(r.Pairs), r.Links)
+		fmt.Fprintf(out, "ok: all %d pairs of nodes are as planned (%s links)\n", len(r.Pairs), r.Links)
 	} else if wrong == 0 {
-		fmt.Fprintf(out, "NOT OK: all %d pairs are as planned, but the lines above report another fault (%s links)\n", len(r.Pairs), r.Links)
+		fmt.Fprintf(out, "NOT OK: all %d pairs of nodes are as planned, but the lines above report another fault (%s links)\n", len(r.Pairs), r.Links)
 	} else {
-		fmt.Fprintf(out, "NOT OK: %d properties of %d pairs are outside their tolerance (%s links)\n", wrong, len(r.Pairs), r.Links)
+		fmt.Fprintf(out, "NOT OK: properties outside their tolerance: %d, in %d pairs of nodes (%s links)\n", wrong, len(r.Pairs), r.Links)
 	}
 	return nil
 }

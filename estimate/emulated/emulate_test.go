@@ -351,7 +351,7 @@ func TestJudgeTakesWholeRounds(t *testing.T) {
 	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 nodes at 200 Mbit/s", "played on a real network, 19 rounds: suspect, suspect", "−50.0 %", "not tested here", "--calibration adds measured terms"} {
+	for _, want := range []string{"3 nodes at 200 Mbit/s", "played on a real network (rounds: 19; fidelity of the runs: suspect, suspect)", "−50.0 %", "not tested here", "With --calibration this output also has measured terms"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}
@@ -377,7 +377,7 @@ func TestNotesSayWhatIsAnotherThing(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(s.Notes, "\n")
-	for _, want := range []string{"16 nodes stand for 72", "do not overlap", "threshold is not played", "experts", "the 15 regional syncs", "regionalBandwidth is not played", "one-way delay"} {
+	for _, want := range []string{"16 nodes are played in place of 72", "do not overlap", "threshold is not played", "experts", "the 15 regional syncs", "regionalBandwidth is not played", "one-way delay"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}

@@ -228,7 +228,7 @@ func terms(s Small, m *estimate.Measurements, all []round, took float64) (list [
 	}
 	block := page.ComputeBlockSec
 	add("f on computing", "factor by which slow nodes delay computing", 1, measured("waiting"), 0, func(r round) float64 { return r.compute / block })
-	add("coefficient", "straggler coefficient, where slow nodes delay", 0.05, measured("spread"), Near/math.Log2(n),
+	add("coefficient", "straggler coefficient, where slow nodes delay computing", 0.05, measured("spread"), Near/math.Log2(n),
 		func(r round) float64 { return (r.compute/block - 1) / math.Log2(n) })
 	add("control", "other time of a round, s: reports, orders, the outer step", 0, given(0), took/100,
 		func(r round) float64 { return r.control })

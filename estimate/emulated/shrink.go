@@ -69,7 +69,7 @@ func Shrink(r estimate.Run) (Small, error) {
 	folded := min(steps, inner)
 	step := math.Round(1e6*scale*page.ComputeBlockSec/folded) / 1e6
 	if step < leastStep {
-		return refuse("bandwidthMbps", "is %v: a run with these links computes for only %.2g %% of its time, too little to emulate; give more", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
+		return refuse("bandwidthMbps", "is %v: a run with these links computes for only %.2g %% of its time, too little to emulate; give more bandwidth", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
 	}
 	// Steps are whole microseconds, and values whole numbers. The other quantities
 	// follow.
@@ -90,7 +90,7 @@ func Shrink(r estimate.Run) (Small, error) {
 	small.Parameters = max(leastValues, math.Round(transfer*rate*1e6/bits))
 	small.BandwidthMbps = math.Round(small.Parameters*bits/transfer) / 1e6
 	if small.BandwidthMbps > mostMbps+1 {
-		return refuse("bandwidthMbps", "is %v: a run with these links sends for only %.2g %% of its time, too little to emulate; give less, or fewer innerSteps", in.BandwidthMbps, 100*transfer)
+		return refuse("bandwidthMbps", "is %v: a run with these links sends for only %.2g %% of its time, too little to emulate; give less bandwidth, or fewer innerSteps", in.BandwidthMbps, 100*transfer)
 	}
 	latency := func(ms float64) float64 { return 2 * math.Round(1e6*scale*ms/2) / 1e6 } // whole nanoseconds one way
 	small.LatencyMs, small.RegionalLatency = latency(in.LatencyMs), latency(in.RegionalLatency)
@@ -130,13 +130,13 @@ func notes(of, small *estimate.Inputs) (all []string) {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	note(small.NumNodes < of.NumNodes, "%v nodes stand for %v: at most %v are played, in whole groups", small.NumNodes, of.NumNodes, mostNodes)
+	note(small.NumNodes < of.NumNodes, "%v nodes are played in place of %v: at most %v can be played, in whole groups", small.NumNodes, of.NumNodes, mostNodes)
 	note(of.StreamingEnabled, "syncs do not overlap computing in the emulated run and in its predictions, because the testbed's workers wait for syncs")
 	note(of.StragglerStrategy != "none", "all workers wait for the slowest one: stragglerStrategy %s is not played", of.StragglerStrategy)
-	note(of.IsMoE && of.ExpertParallelism != "none", "the exchange between experts is part of the time of a step")
+	note(of.IsMoE && of.ExpertParallelism != "none", "the exchange between experts is not played; its time is part of a step")
 	note(of.UseHierarchy, "each global sync is one reduction within groups and between them; the %v regional syncs before it are left out", of.RegionalSteps-1)
 	note(of.UseHierarchy && of.RegionalBandwidth != of.BandwidthMbps, "a node's link has the rate bandwidthMbps for all its peers; regionalBandwidth is not played")
-	note(of.LatencyMs > 0 && small.LatencyMs < 2*leastDelay, "a one-way delay is %.3g ms, less than the delay that a machine adds", small.LatencyMs/2)
+	note(of.LatencyMs > 0 && small.LatencyMs < 2*leastDelay, "the one-way delay is %.3g ms, which is less than the delay that a machine adds", small.LatencyMs/2)
 	return all
 }
 

@@ -15,19 +15,19 @@ import (
 // Write writes the result of an emulation in words.
 func (r *Result) Write(w io.Writer) error {
 	in := &r.Run.Inputs
-	fmt.Fprintf(w, "%v nodes at %s Mbit/s, %s ms of round trip, %s·10⁶ values: 1 s stands for %s of the run\n",
+	fmt.Fprintf(w, "%v nodes at %s Mbit/s, %s ms of round trip, %s·10⁶ values: 1 s of the emulation stands for %s of the run\n",
 		in.NumNodes, digits(in.BandwidthMbps), digits(in.LatencyMs), digits(in.Parameters/1e6), seconds(1/r.Scale))
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  ! %s\n", n)
 	}
 	if r.World == record.Sim {
-		fmt.Fprintf(w, "simulated on the planned links, %d rounds; nothing was played on a real network\n\n", r.Round.N)
+		fmt.Fprintf(w, "simulated on the planned links (rounds: %d); nothing was played on a real network\n\n", r.Round.N)
 	} else {
 		var said []string
 		for _, v := range r.Verdicts {
 			said = append(said, string(v))
 		}
-		fmt.Fprintf(w, "played on a real network, %d rounds: %s\n\n", r.Round.N, strings.Join(said, ", "))
+		fmt.Fprintf(w, "played on a real network (rounds: %d; fidelity of the runs: %s)\n\n", r.Round.N, strings.Join(said, ", "))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\tround, s\toff by\tcommunication\toff by\t")
@@ -39,7 +39,7 @@ func (r *Result) Write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nWhich assumptions held: those in the interval of the shown values, and those that change the time by less than %v %%\n", 100*Near)
+	fmt.Fprintf(w, "\nWhich assumptions held: an assumption held if it is in the interval of the values of the rounds,\nor if its error changes the time by less than %v %%\n", 100*Near)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "term\tpage\tmeasured\t%s\tpage off by\tmeasured off by\t\n", name)
 	for i := range r.Terms {
@@ -59,10 +59,10 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	switch {
 	case r.Whole != nil:
-		fmt.Fprintf(w, "\nThe run itself, %v nodes that do not overlap a sync with computing, has outer steps of %s with measured terms,\n%s as the page computes it; %s, if measured terms have the same error there as in this emulation.\n",
+		fmt.Fprintf(w, "\nThe run itself, %v nodes whose syncs do not overlap computing, has outer steps of %s with measured terms,\nand of %s by the page's formulas. They take %s if measured terms have the same error in that run as in this emulation.\n",
 			r.Of.NumNodes, seconds(r.Whole.Measured), seconds(r.Whole.Page), seconds(r.Whole.Corrected))
 	case r.Measurements == nil:
-		fmt.Fprintln(w, "\n--calibration adds measured terms, and their estimate for the run itself.")
+		fmt.Fprintln(w, "\nWith --calibration this output also has measured terms, and their estimate for the run itself.")
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (m Machine) Differs(other Machine) (lines []string) {
 		{"kernel", m.Kernel, other.Kernel},
 	} {
 		if of.was != "" && of.is != "" && of.was != of.is {
-			lines = append(lines, fmt.Sprintf("another %s: %s, not %s", of.what, of.was, of.is))
+			lines = append(lines, fmt.Sprintf("another %s (%s, not %s)", of.what, of.was, of.is))
 		}
 	}
 	return lines
@@ -110,7 +110,7 @@ func (c *Calibration) place(runs []*Run) {
 	for _, r := range runs[1:] {
 		lines := r.Machine.Differs(c.Machine)
 		if r.Summary.Links != c.Links {
-			lines = append(lines, fmt.Sprintf("other links: %s, not %s", r.Summary.Links, c.Links))
+			lines = append(lines, fmt.Sprintf("other links (%s, not %s)", r.Summary.Links, c.Links))
 		}
 		for _, line := range lines {
 			if !seen[line] {
@@ -330,9 +330,9 @@ func (c *Calibration) unseen() {
 		why  string
 	}{
 		{"step", c.Costs.Step, "the inner steps of all workers vary or are slowed by the scenario"},
-		{"message", c.Costs.Message, "no usable round has a worker of the round before"},
-		{"fetch", c.Costs.Fetch, "nobody fetched the state"},
-		{"join", c.Costs.Join, "nobody joined late"},
+		{"message", c.Costs.Message, "no usable round has a worker that also took part in the round before"},
+		{"fetch", c.Costs.Fetch, "no worker fetched the state"},
+		{"join", c.Costs.Join, "no worker joined late"},
 	} {
 		if k.of.Observations == 0 {
 			c.Untold = append(c.Untold, Untold{k.cost, k.why})
@@ -473,7 +473,7 @@ func (c *Calibration) fitReductions(all []Observation) {
 		if i < 0 {
 			break
 		}
-		why[told[i]] = "the reductions show no such cost"
+		why[told[i]] = "the reductions show no sign of this cost"
 		told = slices.Delete(told, i, i+1)
 	}
 	last := robust(rows)
@@ -546,11 +546,11 @@ func (c *Calibration) fitFetches(o Observations) {
 		rows = append(rows, row{x: []float64{1, float64(f.Bytes)}, y: f.Measured - f.Links - 2*c.Costs.Message.Value/toMs, group: f.Run})
 	}
 	e := []Estimate{{Unit: "ms"}, {Unit: "ns"}}
-	why := "all fetches had equally many bytes; fetch includes their cost"
+	why := "all fetches had the same number of bytes, so fetch includes the cost of the bytes"
 	told := determined(rows)
 	if len(told) == 2 {
 		if e = estimates(rows, []string{"ms", "ns"}, []float64{toMs, 1e9}); e[1].Value < 0 {
-			told, why = told[:1], "the fetches show no such cost"
+			told, why = told[:1], "the fetches show no sign of this cost"
 		}
 	}
 	if len(told) == 1 {

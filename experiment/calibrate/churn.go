@@ -97,7 +97,7 @@ func (p Prices) Warnings() []string {
 	if math.Abs(p.Error) <= tolerance {
 		return nil
 	}
-	return []string{fmt.Sprintf("rounding to whole microseconds of scenario time changes a round's messages and transfer by %+.1f %%; lower real.time_scale", 100*p.Error)}
+	return []string{fmt.Sprintf("rounding to whole microseconds of scenario time changes the time of a round's messages and transfer by %+.1f %%; lower real.time_scale", 100*p.Error)}
 }
 
 // round rounds the prices to whole numbers, which churn needs. A round takes

@@ -93,7 +93,7 @@ func Named(names []string) ([]Experiment, error) {
 			for _, e := range all {
 				there = append(there, e.Name)
 			}
-			return nil, fmt.Errorf("no experiment %q: the experiments are %s", name, strings.Join(there, ", "))
+			return nil, fmt.Errorf("there is no experiment %q; choose from %s", name, strings.Join(there, ", "))
 		}
 		some = append(some, all[i])
 	}

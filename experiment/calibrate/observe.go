@@ -204,8 +204,8 @@ const (
 	leftLinks    = "links changed (real.injects)"
 	leftCut      = "workers were cut off or stalled"
 	leftNobody   = "the coordinator was down, or the run was resumed"
-	leftNoBytes  = "codes were shortened, and the record lacks the bytes sent"
-	leftNoOthers = "one worker was alone"
+	leftNoBytes  = "the codes were entropy-coded, but the record lacks the number of bytes sent"
+	leftNoOthers = "only one worker took part"
 )
 
 // Observe takes the observations from a run. It leaves out rounds that the

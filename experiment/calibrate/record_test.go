@@ -107,8 +107,8 @@ func TestOtherMachinesAreNamed(t *testing.T) {
 		want  string
 	}{
 		{here, ""}, {Machine{}, ""}, {Machine{Go: "go2"}, ""},
-		{Machine{Processor: "B", Cores: 2, Kernel: "6.1"}, "processor: A, not B"},
-		{Machine{Processor: "A", Cores: 4, Kernel: "6.2"}, "number of cores: 2, not 4|kernel: 6.1, not 6.2"},
+		{Machine{Processor: "B", Cores: 2, Kernel: "6.1"}, "processor (A, not B)"},
+		{Machine{Processor: "A", Cores: 4, Kernel: "6.2"}, "number of cores (2, not 4)|kernel (6.1, not 6.2)"},
 	} {
 		lines := here.Differs(c.other)
 		for i, want := range strings.Split(c.want, "|") {

@@ -87,7 +87,7 @@ func (c *Calibration) fitShapes(all []stepRatio) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if len(of[name]) < leastSteps {
-			c.Untold = append(c.Untold, Untold{"steps of " + name, fmt.Sprintf("%d inner steps count, but a shape needs %d", len(of[name]), leastSteps)})
+			c.Untold = append(c.Untold, Untold{"steps of " + name, fmt.Sprintf("too few usable inner steps: %d of the %d that a shape needs", len(of[name]), leastSteps)})
 			continue
 		}
 		if s, ok := fitShape(name, of[name]); ok {
@@ -278,7 +278,7 @@ func (s *StepShape) String() string {
 		name = "shape"
 	}
 	p := s.Parameter
-	return fmt.Sprintf("%s, %s %.4g (%.4g – %.4g), distance %.3g of %d steps (by chance below %.3g)", s.Distribution, name, p.Value, p.Low, p.High, s.KS, p.Observations, s.Limit)
+	return fmt.Sprintf("%s, %s %.4g (%.4g – %.4g), Kolmogorov–Smirnov distance %.3g over %d steps (by chance below %.3g)", s.Distribution, name, p.Value, p.Low, p.High, s.KS, p.Observations, s.Limit)
 }
 
 // apply gives a scenario the shape. If steps vary uniformly and the scenario

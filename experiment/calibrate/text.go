@@ -21,8 +21,8 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	line("control message", k.Message)
 	line("reduction", k.Reduce)
 	line("  each hop", k.Hop)
-	line("  each byte of all", k.ReduceByte)
-	line("  if it has to connect", k.Dial)
+	line("  each byte, over all workers", k.ReduceByte)
+	line("  if connections are set up", k.Dial)
 	line("  efficiency of links", k.Efficiency)
 	line("state fetch", k.Fetch)
 	line("  each byte", k.FetchByte)
@@ -30,12 +30,12 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	fmt.Fprintln(w, "measured\t\t\t")
 	m := c.Measured
 	line("inner step", m.StepTime)
-	line("  its standard deviation", m.StepJitter)
+	line("  standard deviation", m.StepJitter)
 	line("coordinator, per round", m.CoordinatorPerRound)
 	line("joiner's stall", m.JoinerStall)
 	line("detection of a crash", m.Detection)
 	line("  simulated", m.DetectionPredicted)
-	fmt.Fprintln(w, "churn's network, middle links\t\t\t")
+	fmt.Fprintln(w, "churn's network, on the links of most experiments\t\t\t")
 	line("base_latency", c.Churn.BaseLatency)
 	line("bandwidth_bpus", c.Churn.BandwidthBps)
 	fmt.Fprintln(w, "the analytic model\t\t\t")
@@ -64,18 +64,18 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	for _, s := range c.Steps {
 		fmt.Fprintf(out, "inner steps of %s: %s\n", s.Scenario, &s)
 		for _, of := range s.Classes {
-			fmt.Fprintf(out, "  %s: %.4g times as long as the scenario says (%.4g – %.4g), own parameter %.4g, distance %.3g of %d steps\n",
+			fmt.Fprintf(out, "  %s: %.4g times as long as the scenario says (%.4g – %.4g), parameter of the class %.4g, Kolmogorov–Smirnov distance %.3g over %d steps\n",
 				cmp.Or(of.Name, "workers in no class"), of.Ratio.Value, of.Ratio.Low, of.Ratio.High, of.Parameter, of.KS, of.Ratio.Observations)
 		}
 	}
 	for _, u := range c.Untold {
-		fmt.Fprintf(out, "not determined, left at the default: %s (%s)\n", u.Cost, u.Why)
+		fmt.Fprintf(out, "%s is not determined and keeps its default: %s\n", u.Cost, u.Why)
 	}
 	for _, l := range c.LeftOut {
 		fmt.Fprintf(out, "rounds left out: %d (%s)\n", l.Rounds, l.Why)
 	}
 	if c.Coded > 0 {
-		fmt.Fprintf(out, "reductions with shortened codes: %d (fitted by the recorded bytes)\n", c.Coded)
+		fmt.Fprintf(out, "reductions with entropy-coded values: %d (fitted with the recorded number of bytes)\n", c.Coded)
 	}
 	return nil
 }

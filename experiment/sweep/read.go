@@ -65,7 +65,7 @@ func Read(dir string) (*Results, error) {
 	for i, c := range raw.Cells {
 		var set bytes.Buffer
 		if err := json.Compact(&set, c.Set); err != nil {
-			return nil, fmt.Errorf("%s: cell %d: it has no set", name, i)
+			return nil, fmt.Errorf("%s: cell %d: the field set is missing", name, i)
 		}
 		if r.Cells[i].Set, err = parseAssignment(set.Bytes()); err != nil {
 			return nil, fmt.Errorf("%s: cell %d: %w", name, i, err)

@@ -276,7 +276,7 @@ func (p *Plan) worldName() string {
 // and returns the first error.
 func (p *Plan) Check() error {
 	if n := float64(len(p.Cells)) * float64(len(p.Seeds)) * float64(p.Repeats) * float64(len(p.Policies)); n > maxPoints {
-		return invalid("", fmt.Sprintf("the fields make %.0f points with seeds, repeats and policies, and at most %d can be played; give fewer values", n, maxPoints))
+		return invalid("", fmt.Sprintf("the fields, seeds, repeats and policies make %.0f points, but at most %d can be played; give fewer values", n, maxPoints))
 	}
 	for _, cell := range p.Cells {
 		s, err := p.Scenario.With(cell...)

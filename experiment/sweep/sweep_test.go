@@ -625,7 +625,7 @@ func TestLearning(t *testing.T) {
 	}
 	for _, want := range []string{
 		"all points have target_outer_steps=2",
-		"time counts to a validation loss of 2.20; each policy is compared with baseline in its cell, and baseline with the first cell, seed by seed",
+		"the time of a run ends at a validation loss of 2.20. Seed by seed, each policy is compared with baseline in the same cell, and baseline with its own run in the first cell",
 		"8   straggler             2.200         2    2.85×          +10.00 %",
 	} {
 		if !strings.Contains(text.String(), want) {
@@ -644,7 +644,7 @@ func TestLearning(t *testing.T) {
 	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), nil)); err != nil || strings.Contains(text.String(), "learning") {
 		t.Errorf("nothing learnt yet: %v\n%s", err, text.String())
 	}
-	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00; each cell is compared with the first one, seed by seed\n") {
+	if err := sweep.WriteText(&text, p.Summarise(keysOf(t, p), done)); err != nil || !strings.Contains(text.String(), "a validation loss of 2.00. Each cell is compared with the first cell, seed by seed\n") {
 		t.Errorf("one policy: %v\n%s", err, text.String())
 	}
 	p = plan(t, "homogeneous")

@@ -171,10 +171,10 @@ var columns = []column{
 	{"evicted", "how many workers were evicted", false, func(r csvRow) any { return r.Evicted }},
 	{"rejoined", "how often a sidelined worker arrived in time again", false, func(r csvRow) any { return r.Rejoined }},
 	{"bytes_sent", "bytes that all workers sent to the ring's streams; 0 in the simulator", false, func(r csvRow) any { return r.BytesSent }},
-	{"lost", "share of the contributions that the workers could have made and no outer step has", false, func(r csvRow) any { return r.Lost }},
+	{"lost", "share of the contributions that the workers could have made, but that entered no outer step", false, func(r csvRow) any { return r.Lost }},
 	{"bit_identical", "all workers ended with the same bytes; null where no bytes moved", false, func(r csvRow) any { return r.BitIdentical }},
 	{"fidelity", "verdict on the emulation", false, func(r csvRow) any { return r.Fidelity }},
-	{"dir", "record of a real run", false, func(r csvRow) any { return r.Dir }},
+	{"dir", "directory of the record of a real run", false, func(r csvRow) any { return r.Dir }},
 	{"key", "names the point: scenario, set, seed, repeat, policy and world", false, func(r csvRow) any { return r.Key }},
 	{"loss", "validation loss after the last outer step, as the task measures it", true, func(r csvRow) any { return r.Loss }},
 	{"time_to_loss_us", "", true, func(r csvRow) any {
@@ -183,7 +183,7 @@ var columns = []column{
 		}
 		return ""
 	}},
-	{"tokens_seen", "tokens of the inner steps that outer steps have", true, func(r csvRow) any { return r.TokensSeen }},
+	{"tokens_seen", "tokens of the inner steps that entered outer steps", true, func(r csvRow) any { return r.TokensSeen }},
 	{"tokens_lost", "tokens of inner steps that were thrown away", true, func(r csvRow) any { return r.TokensLost }},
 	{"curve", "the validation loss at the start (round 0) and after each outer step, with the wall-clock and the tokens seen until then; train is the mean training loss of its inner steps", true, nil},
 }

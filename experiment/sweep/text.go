@@ -12,6 +12,7 @@ import (
 
 	"testbed/internal/stats"
 	"testbed/report/learning"
+	"testbed/report/words"
 )
 
 // maxShown is the number of rows that are printed; all are in the files.
@@ -20,14 +21,14 @@ const maxShown = 60
 // WriteText writes a sweep as text: a matrix for each figure if two fields
 // vary, and otherwise a line per cell.
 func WriteText(out io.Writer, s Summary) error {
-	fmt.Fprintf(out, "%s, %s: %d of %d points; medians over %d runs each", s.Scenario, worldName(s.World), s.Done, s.Points, len(s.Seeds)*s.Repeats)
+	fmt.Fprintf(out, "%s, %s: %d of %d points. A figure is the median of %s", s.Scenario, worldName(s.World), s.Done, s.Points, words.Count(len(s.Seeds)*s.Repeats, "run"))
 	if len(s.Seeds)*s.Repeats >= stats.LeastRepeats {
-		fmt.Fprintf(out, ", with %.3g %% intervals where the seeds change the result", 100*stats.Level(len(s.Seeds)*s.Repeats))
+		fmt.Fprintf(out, ", with its %.3g %% interval where the seeds change the result", 100*stats.Level(len(s.Seeds)*s.Repeats))
 	}
 	if fixed := s.Fixed(); len(fixed) > 0 {
 		fmt.Fprintf(out, "\nall points have %s", fixed)
 	}
-	fmt.Fprintln(out, "\n= means that no difference between the policies has been shown, ! that runs were incomplete and do not count")
+	fmt.Fprintln(out, "\n= marks a speed-up that shows no difference. !N means that N runs were incomplete and do not count.")
 	write := writeList
 	if f := s.Varied(); len(f) == 2 && len(s.Cells) == len(f[0].Values)*len(f[1].Values) {
 		write = writeMatrices
@@ -103,7 +104,7 @@ func writeList(out io.Writer, s Summary) error {
 		return err
 	}
 	if n := len(s.Cells) - maxShown; n > 0 {
-		fmt.Fprintf(out, "… and %d more\n", n)
+		fmt.Fprintf(out, "… and %s\n", words.Count(n, "more row"))
 	}
 	return nil
 }
@@ -123,13 +124,13 @@ func writeLearning(out io.Writer, s Summary) error {
 	against, fields := "", s.Varied()
 	switch {
 	case len(s.Policies) > 1 && len(s.Cells) > 1:
-		against = fmt.Sprintf("; each policy is compared with %[1]s in its cell, and %[1]s with the first cell, seed by seed", s.Policies[0])
+		against = fmt.Sprintf(". Seed by seed, each policy is compared with %[1]s in the same cell, and %[1]s with its own run in the first cell", s.Policies[0])
 	case len(s.Policies) > 1:
-		against = fmt.Sprintf("; each policy is compared with %s, seed by seed", s.Policies[0])
+		against = fmt.Sprintf(". Each policy is compared with %s, seed by seed", s.Policies[0])
 	case len(s.Cells) > 1:
-		against = "; each cell is compared with the first one, seed by seed"
+		against = ". Each cell is compared with the first cell, seed by seed"
 	}
-	fmt.Fprintf(out, "\nlearning: time counts to a validation loss of %s%s\n\n", learning.LossText(*s.Target), against)
+	fmt.Fprintf(out, "\nlearning: the time of a run ends at a validation loss of %s%s\n\n", learning.LossText(*s.Target), against)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	for _, f := range fields {
 		fmt.Fprint(w, f.Field, "\t")
@@ -157,7 +158,7 @@ func writeLearning(out io.Writer, s Summary) error {
 func reached(o learning.Outcome) string {
 	text := bounded(o.Time, "%.3g", 1e-6, "")
 	if o.Unreached > 0 {
-		text += fmt.Sprintf(" never in %d", o.Unreached)
+		text += ", never in " + words.Count(o.Unreached, "run")
 	}
 	return text
 }
@@ -183,7 +184,7 @@ func writeMatrices(out io.Writer, s Summary) error {
 		fmt.Fprintln(w, "\t"+strings.Join(cols.Values, "\t")+"\t")
 		for i, v := range rows.Values {
 			if i == maxShown {
-				fmt.Fprintf(w, "… and %d more\t\n", len(rows.Values)-i)
+				fmt.Fprintf(w, "… and %s\t\n", words.Count(len(rows.Values)-i, "more row"))
 				break
 			}
 			fmt.Fprint(w, v, "\t")

@@ -102,7 +102,7 @@ func Of(s *resolved.Scenario, inexact bool, events []record.ProgramEvent) Result
 	slices.SortStableFunc(c.events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
 	c.Events = c.events
 	if c.disputed > len(c.Disputes) {
-		c.Disputes = append(c.Disputes, fmt.Sprintf("and %d more", c.disputed-len(c.Disputes)))
+		c.Disputes = append(c.Disputes, fmt.Sprintf("further contradictions in the marks of the programs: %d", c.disputed-len(c.Disputes)))
 	}
 	return c.Result
 }
@@ -310,7 +310,7 @@ func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time,
 			block[k], _ = v.(float64)
 		}
 		if len(block) != lanes*len(c.s.Workers) {
-			c.dispute("round %d: %s reports %d lanes, and the vector has %d", round, id.Node(), len(block), lanes*len(c.s.Workers))
+			c.dispute("round %d: %s reports a vector of %d lanes, but the vector has %d", round, id.Node(), len(block), lanes*len(c.s.Workers))
 			continue
 		}
 		m.slices = append(m.slices, block)
@@ -336,7 +336,7 @@ func (c *clerk) rounds() {
 	last := c.first
 	for _, round := range slices.Sorted(maps.Keys(c.commits)) {
 		if round != c.Rounds+1 || round > c.s.TargetOuterSteps {
-			c.dispute("round %d is said to be complete after round %d, of %d", round, c.Rounds, c.s.TargetOuterSteps)
+			c.dispute("a worker reports that round %d is complete, but the last complete round is %d, of %d", round, c.Rounds, c.s.TargetOuterSteps)
 			return
 		}
 		last = c.complete(round, last)
@@ -431,7 +431,7 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 	for _, by := range slices.Sorted(maps.Keys(c.commits[round])) {
 		m := c.commits[round][by]
 		if len(m.slices) == 0 {
-			c.dispute("round %d: %s does not show its average", round, by.Node())
+			c.dispute("round %d: %s does not report its average", round, by.Node())
 		}
 		var group []string
 		for k, block := range m.slices {
@@ -450,9 +450,9 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 				case int(of) != round%roundsModulo:
 					c.dispute("round %d: the average of %s has work of %s from round %g", round, by.Node(), id.Node(), of)
 				case !is:
-					c.dispute("round %d: the average of %s has work of %s, which has not arrived", round, by.Node(), id.Node())
+					c.dispute("round %d: the average of %s has work of %s, but %[3]s has not reported its arrival", round, by.Node(), id.Node())
 				case math.Abs(steps-float64(a.steps)) > 0.5:
-					c.dispute("round %d: %s says that it has taken %d inner steps, and the average of %s has %.3g", round, id.Node(), a.steps, by.Node(), steps)
+					c.dispute("round %d: %s reports that it took its inner steps (%d), but its work in the average of %s has %.3g", round, id.Node(), a.steps, by.Node(), steps)
 				}
 			}
 			if most > least*(1+exact)+exact {
@@ -461,11 +461,11 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 			if k == 0 {
 				group = here
 			} else if strings.Join(here, " ") != strings.Join(group, " ") {
-				c.dispute("round %d: parts of the average of %s are of different workers: %s, and %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
+				c.dispute("round %d: parts of the average of %s have the work of different workers: one part of %s, another part of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
 			}
 		}
 		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {
-			c.dispute("round %d: %s says that it took part with %d inner steps, and its average lacks it", round, by.Node(), a.steps)
+			c.dispute("round %d: %s reports that it took part (inner steps: %d), but its own average lacks its work", round, by.Node(), a.steps)
 		}
 		if text := strings.Join(group, " "); len(m.slices) > 0 && !slices.Contains(groups, text) {
 			groups = append(groups, text)

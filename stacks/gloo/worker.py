@@ -140,7 +140,7 @@ def close(run, store, generation, place, old):
         if not holds and committed >= run.rounds:
             raise Over
         if not holds and time.monotonic() - began > PATIENCE:
-            raise RuntimeError(f"nobody who asks for generation {generation} holds the outer state after round {committed}")
+            raise RuntimeError(f"no worker that asks for generation {generation} has the outer state after round {committed}")
         everybody = processes >= old if old else nodes >= set(run.spec["initial"])
         waits = run.options["quiet_s"] * (1 if place == 1 else 3)  # the first one decides, if it lives
         if holds and (place == 1 and everybody or quiet >= waits):

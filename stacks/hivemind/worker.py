@@ -101,7 +101,7 @@ def play(run):
             if os.path.exists(run.meeting("finished")):
                 break
             if failures >= FAILURES:
-                raise RuntimeError(f"no average in {failures} attempts: {error}")
+                raise RuntimeError(f"{failures} attempts in a row gave no average; the last error: {error}")
             if catch_up(run, averager, model):
                 failures = 0
             continue
