@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
 	"testbed/internal/errs"
 	"testbed/scenarios"
 )
@@ -49,6 +50,10 @@ func TestFailureAsJSON(t *testing.T) {
 		{
 			&experiment.InvalidError{Policy: "baseline", Seed: 1, Reason: "incomplete"},
 			failure{"invalid", "the result under baseline with seed 1 is not valid: incomplete", "", 0, "", "the result under baseline with seed 1 is not valid: incomplete", "", exitInvalid, nil},
+		},
+		{
+			fmt.Errorf("%w: 21 are left out; calibrate on another machine", calibrate.ErrNoRounds),
+			failure{"invalid", calibrate.ErrNoRounds.Error() + ": 21 are left out; calibrate on another machine", "", 0, "", calibrate.ErrNoRounds.Error() + ": 21 are left out", "calibrate on another machine", exitInvalid, nil},
 		},
 		{errors.New("disk full"), failure{"error", "disk full", "", 0, "", "disk full", "", exitError, nil}},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/experiment"
+	"testbed/experiment/calibrate"
 	"testbed/internal/errs"
 	"testbed/policy/program"
 	"testbed/scenarios"
@@ -31,7 +32,7 @@ const (
 // invalid reports whether an error comes with a result that may not be used.
 func invalid(err error) bool {
 	_, is := errors.AsType[*experiment.InvalidError](err)
-	return is || errors.Is(err, experiment.ErrLinksDiffer)
+	return is || errors.Is(err, experiment.ErrLinksDiffer) || errors.Is(err, calibrate.ErrNoRounds)
 }
 
 func main() {

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -232,7 +233,11 @@ func (c *Calibration) SimCosts() sim.Costs {
 	}
 }
 
-// Fit calibrates with the observations of the runs.
+// ErrNoRounds says that none of the runs is valid, so that nothing can be fitted.
+var ErrNoRounds = errors.New("no round of these runs can be used")
+
+// Fit calibrates with the observations of the runs. If there are none, the error wraps
+// ErrNoRounds.
 func Fit(runs []*Run) (*Calibration, error) {
 	var o Observations
 	for _, r := range runs {
@@ -241,7 +246,7 @@ func Fit(runs []*Run) (*Calibration, error) {
 		}
 	}
 	if len(o.Reductions) == 0 {
-		return nil, fmt.Errorf("no round of these runs can be used%s; calibrate on a machine that does nothing else", o.leftOut())
+		return nil, fmt.Errorf("%w%s; calibrate on a machine that does nothing else", ErrNoRounds, o.leftOut())
 	}
 	c := &Calibration{Schema: Schema, Coded: o.Coded}
 	c.place(runs)
