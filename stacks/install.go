@@ -2,9 +2,12 @@ package stacks
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,12 +15,42 @@ import (
 	"testbed/internal/errs"
 )
 
-// Set makes the stack's virtual environment anew, and installs its pinned packages.
-// Output of the tools goes to out. If something is missing on this machine, the error
-// is an *errs.UnsupportedError.
+// stampFile is in a virtual environment when it is whole. It has the Stack's stamp.
+const stampFile = "testbed-stack"
+
+// stamp identifies what is installed: by the pins, and by what comes after them.
+func (s *Stack) stamp() (string, error) {
+	sum := sha256.New()
+	for _, name := range []string{s.Install.Requirements, s.Install.After} {
+		if name == "" {
+			continue
+		}
+		text, err := fs.ReadFile(s.folder, name)
+		if err != nil {
+			return "", fmt.Errorf("reading the folder of the stack %s: %w", s.Name, err)
+		}
+		sum.Write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// Set makes the stack's virtual environment, and installs its pinned packages, unless
+// that was done from the same pins and the stack can run. Output of the tools goes to
+// out. If something is missing on this machine, the error is an
+// *errs.UnsupportedError.
 func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 	if s.Install == nil {
 		return errs.Usagef("testbed does not install the stack %s: %s", s.Name, s.Remedy)
+	}
+	stamp, err := s.stamp()
+	if err != nil {
+		return err
+	}
+	venv := s.Venv()
+	if had, err := os.ReadFile(filepath.Join(venv, stampFile)); err == nil && string(had) == stamp {
+		if _, err := s.Check(ctx); err == nil {
+			return nil
+		}
 	}
 	python, missing := s.maker(ctx)
 	if missing != "" {
@@ -31,7 +64,6 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 	if err := s.Extract(dir); err != nil {
 		return err
 	}
-	venv := s.Venv()
 	if err := errors.Join(os.RemoveAll(venv), os.MkdirAll(filepath.Dir(venv), 0o755)); err != nil {
 		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
 	}
@@ -56,8 +88,13 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 			}
 		}
 	}
-	_, err = s.Check(ctx)
-	return err
+	if _, err = s.Check(ctx); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(venv, stampFile), []byte(stamp), 0o644); err != nil {
+		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 // maker is the interpreter to make the environment with, or what is missing in words.

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"testbed/internal/errs"
+	"testbed/internal/testenv"
 	"testbed/scenarios/faults"
 	"testbed/stacks"
 )
@@ -52,7 +53,7 @@ func TestLibrary(t *testing.T) {
 			}
 		}
 	}
-	if len(stacks.Names()) != 3 {
+	if len(stacks.Names()) != 4 {
 		t.Errorf("the library has %s; add each to this test", stacks.Names())
 	}
 }
@@ -132,5 +133,28 @@ func TestCheck(t *testing.T) {
 	_, err = broken.Check(t.Context())
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "the stack test cannot run here: ") || !strings.Contains(err.Error(), "no module gloo; install it") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSet: an environment that is whole, and of the same pins, is kept.
+func TestSet(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	set := func(python, pins string) error {
+		t.Helper()
+		s, err := stacks.Read(fstest.MapFS{
+			"stack.yaml": {Data: []byte("python: ['{venv}/bin/python']\nworker: [w.py]\nprobe: w.py\ninstall: {python: [" + python + "], needs: sys, remedy: get it, requirements: pins}\n")},
+			"w.py":       {Data: []byte("print(1)\n")}, "pins": {Data: []byte(pins)},
+		}, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Set(t.Context(), t.Output())
+	}
+	testenv.Need(t, set("python3", "# first\n"))
+	if err := set("no-such-python", "# first\n"); err != nil {
+		t.Errorf("the same pins: %v", err)
+	}
+	if err := set("no-such-python", "# second\n"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("other pins: %v", err)
 	}
 }

@@ -189,13 +189,22 @@ var everyScenario = flag.Bool("every-scenario", false, "stacks play all six scen
 // take two seconds, so that the stack's time-outs are a few rounds.
 const slowRounds = "1000"
 
-// playStack plays a scenario of the library with a stack. The record must be complete and
-// without contradictions, and states must agree if the stack promises it.
-func playStack(t *testing.T, stack, scenario string, identical bool) record.Summary {
+// promise is what a stack's records have.
+type promise int
+
+const (
+	nothing    promise = iota // states differ in the last bits
+	identical                 // all states are bit-identical
+	undisputed                // and averages have just what workers say
+)
+
+// playStack plays a scenario of the library with a stack. The record must be complete,
+// and as the stack promises.
+func playStack(t *testing.T, stack, scenario string, p promise) record.Summary {
 	t.Helper()
 	r := testbed(t, "run", scenario, "--stack", stack, "--json", "--time-scale", slowRounds, "--out", filepath.Join(t.TempDir(), "run"))
 	sum := ofStack(t, r)
-	if !sum.Complete || len(sum.Rounds) != 5 || len(sum.Stack.Failures) > 0 || identical && (sum.BitIdentical == nil || !*sum.BitIdentical || len(sum.Stack.Disputes) > 0) {
+	if !sum.Complete || len(sum.Rounds) != 5 || len(sum.Stack.Failures) > 0 || p >= identical && (sum.BitIdentical == nil || !*sum.BitIdentical) || p >= undisputed && len(sum.Stack.Disputes) > 0 {
 		t.Errorf("%s with %s: exit code %d, %+v\n%s", scenario, stack, r.code, sum.Stack, r.stderr)
 	}
 	if len(sum.Rounds) != 5 {
@@ -222,7 +231,7 @@ func TestMeasuredStackGloo(t *testing.T) {
 	needStack(t, "gloo")
 	before := look(t)
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		sum := playStack(t, "gloo", "crash_mid_round", true)
+		sum := playStack(t, "gloo", "crash_mid_round", undisputed)
 		if !everywhere(sum, 2, 0, 1, 3) || len(sum.Detected) != 1 || sum.Detected[0].ID != 2 || sum.Detected[0].After == nil {
 			t.Errorf("crash_mid_round: %+v, %+v", sum.Detected, sum.Rounds)
 			return func(testenv.Machine) error { return nil }
@@ -238,21 +247,62 @@ func TestMeasuredStackGloo(t *testing.T) {
 	})
 	if *everyScenario {
 		// A reduction of 4 MB on 200 Mbit/s takes 0.24 s at least.
-		fiveRounds(t, "gloo", 15*time.Second, true)
+		fiveRounds(t, "gloo", 15*time.Second, undisputed)
 		// The straggler's round takes longer than the time-out. It takes part again in the
 		// last round at the earliest.
-		if sum := playStack(t, "gloo", "persistent_straggler", true); slices.Contains(sum.Rounds[0].Participants, 3) {
+		if sum := playStack(t, "gloo", "persistent_straggler", undisputed); slices.Contains(sum.Rounds[0].Participants, 3) {
 			t.Errorf("persistent_straggler: %+v", sum.Rounds)
 		}
-		if sum := playStack(t, "gloo", "late_join", true); !slices.Equal(sum.Rounds[0].Participants, []policy.ID{0, 1, 2}) || !everywhere(sum, 5, 0, 1, 2, 3) || sum.JoinerStall == 0 {
+		if sum := playStack(t, "gloo", "late_join", undisputed); !slices.Equal(sum.Rounds[0].Participants, []policy.ID{0, 1, 2}) || !everywhere(sum, 5, 0, 1, 2, 3) || sum.JoinerStall == 0 {
 			t.Errorf("late_join: %+v", sum)
 		}
 		// Both are shorter than the time-out: TCP sends again what was lost.
-		if sum := playStack(t, "gloo", "partition_heal", true); !everywhere(sum, 1, 0, 1, 2, 3) {
+		if sum := playStack(t, "gloo", "partition_heal", undisputed); !everywhere(sum, 1, 0, 1, 2, 3) {
 			t.Errorf("partition_heal: %+v", sum.Rounds)
 		}
-		if sum := playStack(t, "gloo", "pause_resume", true); !everywhere(sum, 1, 0, 1, 2, 3, 4) {
+		if sum := playStack(t, "gloo", "pause_resume", undisputed); !everywhere(sum, 1, 0, 1, 2, 3, 4) {
 			t.Errorf("pause_resume: %+v", sum.Rounds)
+		}
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestMeasuredStackTorchft: torchft plays scenarios with its lighthouse. A group that heals
+// contributes the donor's work, so that the donor counts twice.
+func TestMeasuredStackTorchft(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needStack(t, "torchft")
+	before := look(t)
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		sum := playStack(t, "torchft", "crash_mid_round", identical)
+		if !everywhere(sum, 2, 0, 1, 3) || len(sum.Detected) != 1 || sum.Detected[0].ID != 2 || sum.Detected[0].After == nil {
+			t.Errorf("crash_mid_round: %+v, %+v", sum.Detected, sum.Rounds)
+			return func(testenv.Machine) error { return nil }
+		}
+		return func(m testenv.Machine) error {
+			// Heartbeats are missed for 5 s. In a reduction, its time-out of 10 s comes first.
+			if after, most := realTime(sum, *sum.Detected[0].After), 22*time.Second; after < 3*time.Second || after > stretch(most, m) {
+				return fmt.Errorf("the others went on %v after the crash, want 3 s to %v", after, most)
+			}
+			return nil
+		}
+	})
+	if *everyScenario {
+		fiveRounds(t, "torchft", 20*time.Second, undisputed)
+		// A quorum waits a minute for a group that sends heartbeats.
+		for scenario, ids := range map[string][]policy.ID{"persistent_straggler": {0, 1, 2, 3}, "partition_heal": {0, 1, 2, 3}} {
+			if sum := playStack(t, "torchft", scenario, identical); !everywhere(sum, 2, ids...) {
+				t.Errorf("%s: %+v", scenario, sum.Rounds)
+			}
+		}
+		// A newcomer, and a worker that was paused for longer than the heartbeat time-out,
+		// bring the donor's share in their first round.
+		for scenario, ids := range map[string][]policy.ID{"late_join": {0, 1, 2, 3}, "pause_resume": {0, 1, 2, 3, 4}} {
+			twice := func(d string) bool { return strings.Contains(d, " has unequal shares, from ") }
+			if sum := playStack(t, "torchft", scenario, identical); !everywhere(sum, 5, ids...) || sum.JoinerStall == 0 || !slices.ContainsFunc(sum.Stack.Disputes, twice) {
+				t.Errorf("%s: %+v, %q", scenario, sum.Rounds, sum.Stack.Disputes)
+			}
 		}
 	}
 	expectNothing(t, t.Name(), before)
@@ -267,7 +317,7 @@ func TestMeasuredStackHivemind(t *testing.T) {
 	needStack(t, "hivemind")
 	before := look(t)
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		sum := playStack(t, "hivemind", "crash_mid_round", false)
+		sum := playStack(t, "hivemind", "crash_mid_round", nothing)
 		// A group need not find all who live, but it cannot have the dead worker.
 		for _, r := range sum.Rounds[1:] {
 			if slices.Contains(r.Participants, 2) || len(r.Participants) < 2 {
@@ -288,9 +338,9 @@ func TestMeasuredStackHivemind(t *testing.T) {
 		}
 	})
 	if *everyScenario {
-		fiveRounds(t, "hivemind", 25*time.Second, false) // a reduction took 1 s
+		fiveRounds(t, "hivemind", 25*time.Second, nothing) // a reduction took 1 s
 		for _, scenario := range []string{"persistent_straggler", "late_join", "partition_heal", "pause_resume"} {
-			sum := playStack(t, "hivemind", scenario, false)
+			sum := playStack(t, "hivemind", scenario, nothing)
 			for _, r := range sum.Rounds {
 				if len(r.Participants) < 2 {
 					t.Errorf("%s: %+v", scenario, r)
@@ -315,14 +365,14 @@ func TestMeasuredStackPCCL(t *testing.T) {
 	needSandbox(t)
 	needStack(t, "pccl")
 	before := look(t)
-	if sum := playStack(t, "pccl", "late_join", true); !slices.Equal(sum.Rounds[0].Participants, []policy.ID{0, 1, 2}) || !everywhere(sum, 5, 0, 1, 2, 3) {
+	if sum := playStack(t, "pccl", "late_join", undisputed); !slices.Equal(sum.Rounds[0].Participants, []policy.ID{0, 1, 2}) || !everywhere(sum, 5, 0, 1, 2, 3) {
 		t.Errorf("late_join: %+v", sum.Rounds)
 	}
 	if *everyScenario {
-		fiveRounds(t, "pccl", 20*time.Second, true) // 0.7 s for each vote and reduction
+		fiveRounds(t, "pccl", 20*time.Second, undisputed) // 0.7 s for each vote and reduction
 		// PCCL has no time-out: everybody waits for the straggler, the paused, the cut off.
 		for scenario, ids := range map[string][]policy.ID{"persistent_straggler": {0, 1, 2, 3}, "partition_heal": {0, 1, 2, 3}, "pause_resume": {0, 1, 2, 3, 4}} {
-			if sum := playStack(t, "pccl", scenario, true); !everywhere(sum, 1, ids...) {
+			if sum := playStack(t, "pccl", scenario, undisputed); !everywhere(sum, 1, ids...) {
 				t.Errorf("%s: %+v", scenario, sum.Rounds)
 			}
 		}
@@ -337,11 +387,11 @@ func TestMeasuredStackPCCL(t *testing.T) {
 
 // fiveRounds plays the scenario homogeneous: five rounds of two seconds of steps each, and
 // their reductions, take at most that long.
-func fiveRounds(t *testing.T, stack string, most time.Duration, identical bool) {
+func fiveRounds(t *testing.T, stack string, most time.Duration, p promise) {
 	t.Helper()
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		sum := playStack(t, stack, "homogeneous", identical)
-		if identical && !everywhere(sum, 1, 0, 1, 2, 3) {
+		sum := playStack(t, stack, "homogeneous", p)
+		if p >= identical && !everywhere(sum, 1, 0, 1, 2, 3) {
 			t.Errorf("homogeneous: %+v", sum.Rounds)
 		}
 		return func(m testenv.Machine) error {

@@ -56,9 +56,10 @@ class Run:
 
     def announce(self, text="ready", name=None):
         path = self.meeting(name or self.node)
-        with open(path + ".new", "w") as file:
+        new = f"{path}.{self.node}.new"  # several may announce one name at once
+        with open(new, "w") as file:
             file.write(text)
-        os.replace(path + ".new", path)
+        os.replace(new, path)
 
     def await_announced(self, name):
         while not os.path.exists(self.meeting(name)):
