@@ -96,7 +96,7 @@ func TestCalibrateUsage(t *testing.T) {
 		code int
 		want string
 	}{
-		{"calibrate --only nothing", 2, "the experiments are middle"},
+		{"calibrate --only nothing", 2, "choose from middle"},
 		{"calibrate --repeat 0", 2, "--repeat"},
 		{"calibrate no_such_scenario", 2, "no_such_scenario"},
 		{"calibrate prime_defaults", 2, "share links with uploads (real.upload)"},

@@ -121,7 +121,7 @@ func TestLaunchRefuses(t *testing.T) {
 		{"net homogeneous --clock traffic --hosts 2@127.0.0.1 -- true", "--clock traffic sees the workers of one host only"},
 		{"mark start", "needs a network of testbed launch or testbed net"},
 		{"mark", "name the type of the mark"},
-		{"mark step round", "round: write NAME=VALUE"},
+		{"mark step round", "round: write each field as NAME=VALUE"},
 		{"launch homogeneous --master-port 0 -- true", "--master-port 0: the port must be between"},
 	} {
 		r := testbed(t, strings.Split(c.args, " ")...)
@@ -328,7 +328,8 @@ s.sendall(b"x")
 print("sent", flush=True)
 time.sleep(60)
 `
-	all := l.lead(t, t.Name(), "launch", "homogeneous", "--hosts", "2@192.168.77.1", "--", "python3", "-c", script)
+	// A busy machine carries little between the hosts, and late.
+	all := l.lead(t, t.Name(), "launch", roomy(t, scenario(t, 4, "20mbit", "")), "--hosts", "2@192.168.77.1", "--", "python3", "-c", script)
 	end(t, all, 3)
 	want := []string{"w0: sent", "w1: sent", "w2: sent", "w3: listens"}
 	text := all[0].stderr.String()

@@ -164,7 +164,7 @@ func TestOwnTrainerIsNotThere(t *testing.T) {
 		file, args, want string
 		code             int
 	}{
-		{missing, "run --policy baseline", `"no-such-program" is not there`, exitUsage},
+		{missing, "run --policy baseline", `the program "no-such-program" was not found`, exitUsage},
 		{missing, "simulate --policy baseline --train", `train.program`, exitUsage},
 		{crashes, "run --policy baseline", `(init) crashed: exit status 7; its last line of output: "now I crash"`, exitError},
 		{crashes, "simulate --policy baseline --train", `asking the program for its initial parameters`, exitError},
