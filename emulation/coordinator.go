@@ -72,7 +72,7 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	case p.over || !p.clock.running() || child.Failure != "" || c.deaths == maxDeaths:
 		again := ""
 		if c.deaths > 0 {
-			again = fmt.Sprintf(" (failures before it, each followed by a restart: %d)", c.deaths)
+			again = fmt.Sprintf(" (earlier failures, each followed by a restart: %d)", c.deaths)
 		}
 		did := "died"
 		if child.Failure != "" {

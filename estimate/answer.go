@@ -68,7 +68,7 @@ func (e Estimate) bounds() (rows []Row) {
 		if r.PPGroupMode {
 			what = "steps between syncs, handoffs included"
 		}
-		add(what, trim(r.ComputeBlockSec)+" s", fmt.Sprintf("inner steps: %s, each with %s s of computing for the model", trim(in.InnerSteps), trim(r.ComputeStepSec)))
+		add(what, trim(r.ComputeBlockSec)+" s", fmt.Sprintf("inner steps: %s, each with %s s of computing", trim(in.InnerSteps), trim(r.ComputeStepSec)))
 		if r.RegionalCommSec > 0 {
 			add("a regional sync", trim(r.RegionalCommSec)+" s", "regional syncs for each global sync: "+trim(in.RegionalSteps))
 		}

@@ -224,7 +224,7 @@ func TestCompareTheDefaults(t *testing.T) {
 	if err := estimate.WriteComparison(&out, c); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"days with measured terms, 491.1 days by the page's formulas", "measured ÷ page", "nodeSpread 0.1, stepSpread 0, fragments 8, overlapSteps 5"} {
+	for _, want := range []string{"days with measured terms, 491.1 days by the formulas of the simulator's page", "measured ÷ page", "nodeSpread 0.1, stepSpread 0, fragments 8, overlapSteps 5"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

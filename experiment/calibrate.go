@@ -284,7 +284,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 	}
 	differs := c.Machine.Differs(thisMachine())
 	if auto && len(differs) > 0 {
-		return nil, nil, fmt.Errorf("the latest calibration, %s, was made with %s: run testbed calibrate on this machine, or name the file", file, strings.Join(differs, ", and "))
+		return nil, nil, fmt.Errorf("the latest calibration, %s, was made with %s: run testbed calibrate on this machine, or use that calibration anyway with --calibration %[1]s", file, strings.Join(differs, ", and "))
 	}
 	for _, line := range differs {
 		foreign = append(foreign, "the calibration was made with "+line+"; its costs may not hold here, so run testbed calibrate on this machine")

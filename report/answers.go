@@ -261,7 +261,7 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 		a.Text = append(a.Text, fmt.Sprintf("The figure is the median of %d pairs of runs: %s.", e.N, e.Why))
 	}
 	if p.statistics.LeftOut > 0 {
-		a.Text = append(a.Text, fmt.Sprintf("Pairs with an incomplete run, which do not count: %d.", p.statistics.LeftOut))
+		a.Text = append(a.Text, fmt.Sprintf("Pairs that do not count, because a run was incomplete: %d.", p.statistics.LeftOut))
 	}
 	if predicted := p.statistics.Speedup[record.Sim]; p.world == record.Real && predicted.N > 0 {
 		text := words.Times(predicted.Median)

@@ -345,7 +345,7 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	case digits.MatchString(n.Value) && len(strings.TrimLeft(n.Value, "+-")) > 1 && strings.TrimLeft(n.Value, "+-")[0] == '0':
 		return fmt.Sprintf("%q begins with a zero; remove the zero", n.Value)
 	case whole && n.Tag == "!!float" && !digits.MatchString(n.Value):
-		return fmt.Sprintf("%q is not a %s; write it in digits alone", n.Value, fields.Kind(t))
+		return fmt.Sprintf("%q is not a %s; write only digits", n.Value, fields.Kind(t))
 	}
 	// A pointer to a fresh value decides whether the scalar fits.
 	err := n.Decode(reflect.New(t).Interface())

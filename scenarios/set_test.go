@@ -109,7 +109,7 @@ func TestBadSettings(t *testing.T) {
 		".k=3":                             ".k: lacks a name at character 1",
 		"=3":                               "is empty; name a field such as policy.straggler.k",
 		"policy..k=3":                      "policy..k: lacks a name at character 8",
-		"inner_steps=1.5":                  `inner_steps: "1.5" is not a whole number; write it in digits alone`,
+		"inner_steps=1.5":                  `inner_steps: "1.5" is not a whole number; write only digits`,
 		"inner_steps=":                     `inner_steps: "" is not a single value`,
 		"inner_steps=[1]":                  `inner_steps: "[1]" is not a single value`,
 		"inner_steps=two":                  `inner_steps: "two" is not a whole number`,

@@ -19,7 +19,7 @@ func (p *parser) validateWork(s *Scenario) {
 	}
 	for i, c := range s.Work.Classes {
 		if len(c.IDs) == 0 {
-			p.note(p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty; name the workers of the class, or remove it"))
+			p.note(p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty; name the workers of the class, or remove the class"))
 		}
 		for k, id := range c.IDs {
 			if _, known := p.workers[id]; !known {

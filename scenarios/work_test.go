@@ -71,7 +71,7 @@ func TestBadWork(t *testing.T) {
 		{"ids: [1]", "ids: [0]", ":25: work.classes[1].ids[0]: worker 0 is already in class a100; name each worker once"},
 		{"ids: [1]", "ids: [1, 1]", ":25: work.classes[1].ids[1]: worker 1 is already in class t4; name each worker once"},
 		{"ids: [1]", "ids: [7]", ":25: work.classes[1].ids[0]: there is no worker 7; the workers are 0, 1"},
-		{"ids: [1]", "ids: []", ":25: work.classes[1].ids: is empty; name the workers of the class, or remove it"},
+		{"ids: [1]", "ids: []", ":25: work.classes[1].ids: is empty; name the workers of the class, or remove the class"},
 		{"factor: 4.8", "factor: 0", ":25: work.classes[1].factor: is 0; it must lie in (0, 1000000]"},
 		{", factor: 4.8", "", ":25: work.classes[1].factor: is missing; add it"},
 		{"phase: 0.5", "phase: 2", ":25: work.classes[1].phase: is 2; it must lie between 0 and 1"},

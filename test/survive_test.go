@@ -120,7 +120,7 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 				}
 			}
 			if code := run.ProcessState.ExitCode(); kills > 3 {
-				if code != exitError || !strings.Contains(run.said(), "the coordinator died: signal: killed (failures before it, each followed by a restart: 3)") {
+				if code != exitError || !strings.Contains(run.said(), "the coordinator died: signal: killed (earlier failures, each followed by a restart: 3)") {
 					t.Errorf("killed %d times: exit code %d\n%s", kills, code, run.said())
 				}
 				return

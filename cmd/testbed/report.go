@@ -52,7 +52,7 @@ worker did, with the runs one below the other, as an SVG file. --draw chooses
 between the two pictures.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errs.Usagef("the directory is missing; name the directory of a run or a comparison, for example %s runs/…", cmd.CommandPath())
+				return errs.Usagef("name the directory of a run or a comparison, for example %s runs/…", cmd.CommandPath())
 			}
 			return nil
 		},

@@ -25,7 +25,7 @@ func sampleCommand() *cobra.Command {
 that testbed simulate --train --model FILE wrote.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errs.Usagef("the directory is missing; name the directory of a run that has trained a model, or the model's file")
+				return errs.Usagef("name the directory of a run that has trained a model, or the model's file")
 			}
 			return nil
 		},

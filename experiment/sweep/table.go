@@ -111,7 +111,7 @@ func readHeader(table string) (h header, err error) {
 		return h, fmt.Errorf("reading the meaning of the columns: %w", err)
 	}
 	if err := json.Unmarshal(text, &h); err != nil || h.Sweep == 0 {
-		return h, fmt.Errorf("is not the table of a sweep: %s is not the header of one; choose another directory", name)
+		return h, fmt.Errorf("is not a table of a sweep: testbed sweep did not write %s, or the file is damaged; choose another directory", name)
 	}
 	return h, nil
 }

@@ -88,7 +88,7 @@ func (p *parameter) check() error {
 			p.Default = int64(f)
 		}
 		if !is {
-			return fmt.Errorf("gives no default of the type %s for its parameter %s", p.Type, p.Name)
+			return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
 		}
 		if problem := p.outside(f); problem != "" {
 			return fmt.Errorf("says that the default of its parameter %s %s", p.Name, problem)
@@ -96,10 +96,10 @@ func (p *parameter) check() error {
 		return nil
 	}
 	if _, is := p.Default.(bool); is != (p.Type == "bool") {
-		return fmt.Errorf("gives no default of the type %s for its parameter %s", p.Type, p.Name)
+		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
 	}
 	if _, is := p.Default.(string); is != (p.Type == "string") {
-		return fmt.Errorf("gives no default of the type %s for its parameter %s", p.Type, p.Name)
+		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
 	}
 	return nil
 }

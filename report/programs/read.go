@@ -50,7 +50,7 @@ func Read(dir string) (*Record, error) {
 		return nil, err
 	}
 	if len(rec.Events) == 0 || rec.Events[0].Run == nil {
-		return nil, fmt.Errorf("%s: the first line is not the event begin; name a directory that testbed launch or net wrote with --out", file.Name())
+		return nil, fmt.Errorf("%s: the first line is not an event of type begin; name a directory that testbed launch or net wrote with --out", file.Name())
 	}
 	rec.Run = *rec.Events[0].Run
 	if rec.Run.Schema > record.Schema {

@@ -269,7 +269,7 @@ func (c *conn) join(link netlink.Link, bridge *netlink.Bridge, mac shaping.MAC) 
 		Flags: netlink.NTF_MASTER, HardwareAddr: mac[:],
 	})
 	if err != nil {
-		return fmt.Errorf("entering %v in the bridge's table: %w", mac, err)
+		return fmt.Errorf("adding %v to the bridge's table: %w", mac, err)
 	}
 	return nil
 }
@@ -304,7 +304,7 @@ func (c *conn) neighbours(plan *shaping.Plan, i, eth0 int) error {
 			IP: peer.Addr.Addr().AsSlice(), HardwareAddr: peer.MAC[:],
 		})
 		if err != nil {
-			return fmt.Errorf("entering the neighbour %s: %w", peer.Name, err)
+			return fmt.Errorf("adding %s to the neighbour table: %w", peer.Name, err)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func (n *Network) TCP() (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.here) == 0 {
-		return "", errors.New("no node is on this host")
+		return "", errors.New("reading the congestion control of TCP: no node of the network is on this host")
 	}
 	return readTCP(n.nodes[n.here[0]].ns)
 }

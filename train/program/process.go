@@ -381,7 +381,7 @@ func (p *process) gone() error {
 		}
 		return p.problem(fmt.Errorf("crashed: %w", p.status), "fix the error in its output")
 	case <-time.After(statusPatience):
-		return p.problem(errors.New("closed its socket"), "keep it running until it receives the end of the run")
+		return p.problem(errors.New("closed its socket"), "keep the socket open until the program receives the end of the run")
 	}
 }
 
