@@ -160,7 +160,7 @@ func TestBadAxesAndSeeds(t *testing.T) {
 		"list:1: has text after the object; write one object a line":                                 list(`{"inner_steps":1}{}`),
 		"list:1: is not a JSON object: it does not end":                                              list(`{"inner_steps":1`),
 		"list:3: inner_stepz: is not a field; did you mean inner_steps?":                             list("{}\n\n" + `{"inner_stepz":1}`),
-		`list:1: inner_steps: "1.5" is not a whole number; write only digits`:                 list(`{"inner_steps":1.5}`),
+		`list:1: inner_steps: "1.5" is not a whole number; write only digits`:                        list(`{"inner_steps":1.5}`),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("error\n  %v\nwant\n  %s", err, want)
@@ -315,7 +315,7 @@ func TestTableIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, text := range map[string]string{
-		"is not a table of a sweep":     "hello",
+		"is not a table of a sweep":       "hello",
 		"version 9":                       `{"sweep":9}`,
 		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
 		"there is no columns.json":        "",
