@@ -208,8 +208,8 @@ print("seen", until(3), "gone", until(0), flush=True)
 `
 	for name, credential := range map[string]*syscall.Credential{"as we are": nil, "ordinary user": {Uid: 65534, Gid: 65534}} {
 		t.Run(name, func(t *testing.T) {
-			if credential != nil && os.Geteuid() != 0 {
-				t.Skip("needs root, to become an ordinary user")
+			if credential != nil {
+				needRoot(t)
 			}
 			cmd := command(t, t.Context(), t.Name(), "launch", "homogeneous", "--keep-going", "--", "python3", "-c", script)
 			cmd.Dir = "/"

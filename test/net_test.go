@@ -138,8 +138,8 @@ from w0: w2 %s
 `, dir, len(cgroups))
 	for name, credential := range map[string]*syscall.Credential{"as we are": nil, "ordinary user": {Uid: 65534, Gid: 65534}} {
 		t.Run(name, func(t *testing.T) {
-			if credential != nil && os.Geteuid() != 0 {
-				t.Skip("needs root, to become an ordinary user")
+			if credential != nil {
+				needRoot(t)
 			}
 			cmd := command(t, t.Context(), t.Name(), "net", "homogeneous", "--", "bash", "-c", script)
 			cmd.Dir, cmd.Env = dir, append(cmd.Environ(), "HOSTNAME=outside")

@@ -4,6 +4,7 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,12 +20,18 @@ import (
 	"testbed/shaping/fidelity"
 )
 
+// needRoot skips the test where it cannot become an ordinary user.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		testenv.Need(t, errors.New("needs root, to become an ordinary user"))
+	}
+}
+
 // ordinaryUser is who plays some runs of this test.
 func ordinaryUser(t *testing.T) *syscall.Credential {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to become an ordinary user")
-	}
+	needRoot(t)
 	return &syscall.Credential{Uid: 65534, Gid: 65534}
 }
 
