@@ -295,6 +295,7 @@ func TestMeasuredStackHivemind(t *testing.T) {
 	needSandbox(t)
 	needStack(t, "hivemind")
 	before := look(t)
+	sockets := socketsOf(t, "hivemind")
 	fiveRounds(t, "hivemind", 25*time.Second, nothing) // a reduction took 1 s
 	if *everyScenario {
 		testenv.Measure(t, func() func(testenv.Machine) error {
@@ -333,6 +334,9 @@ func TestMeasuredStackHivemind(t *testing.T) {
 				}
 			}
 		}
+	}
+	if after := socketsOf(t, "hivemind"); !slices.Equal(after, sockets) {
+		t.Errorf("before there were %q, and now %q", sockets, after)
 	}
 	expectNothing(t, t.Name(), before)
 }
@@ -399,6 +403,16 @@ func fiveRounds(t *testing.T, stack string, most time.Duration, p promise) {
 			return nil
 		}
 	})
+}
+
+// socketsOf are files of a library in /tmp.
+func socketsOf(t *testing.T, library string) []string {
+	t.Helper()
+	names, err := filepath.Glob("/tmp/" + library + "-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // stretch is a limit on a time on a machine that others use, too.

@@ -3,8 +3,12 @@
 import time
 
 import hivemind
+from hivemind.p2p import P2P
 
 from testbed_stack import Run
+
+# The node's own memory: files in /tmp would stay when the node is gone.
+P2P._UNIX_SOCKET_PREFIX = "/unix/dev/shm/hivemind-"
 
 PORT = 31337
 

@@ -11,8 +11,12 @@ import torch
 
 import hivemind
 from hivemind.averaging import DecentralizedAverager
+from hivemind.p2p import P2P
 
 from testbed_stack import Model, Run, Vector
+
+# The node's own memory: files in /tmp would stay when the node is gone.
+P2P._UNIX_SOCKET_PREFIX = "/unix/dev/shm/hivemind-"
 
 PORT = 31338
 FAILURES = 8  # in a row, after which a worker gives up
