@@ -229,7 +229,7 @@ func everywhere(sum record.Summary, from int, ids ...policy.ID) bool {
 // TestMeasuredStackGloo: our loop around gloo plays scenarios. The averages show who took
 // part, and times are those of its time-outs.
 func TestMeasuredStackGloo(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "gloo")
 	before := look(t)
@@ -261,7 +261,7 @@ func TestMeasuredStackGloo(t *testing.T) {
 // TestMeasuredStackTorchft: torchft plays scenarios with its lighthouse. A group that heals
 // contributes the donor's work, so that the donor counts twice.
 func TestMeasuredStackTorchft(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "torchft")
 	before := look(t)
@@ -291,7 +291,7 @@ func TestMeasuredStackTorchft(t *testing.T) {
 // costs its all-reduce time-out at most, and the others wait for a full group in vain from
 // then on.
 func TestMeasuredStackHivemind(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "hivemind")
 	before := look(t)
@@ -345,7 +345,7 @@ func TestMeasuredStackHivemind(t *testing.T) {
 // TestMeasuredStackPCCL: PCCL plays scenarios, admits a newcomer, and gives it the shared
 // state. All states are equal.
 func TestMeasuredStackPCCL(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "pccl")
 	before := look(t)
