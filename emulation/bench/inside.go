@@ -50,7 +50,7 @@ const leadTime = 50 * time.Millisecond
 func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	b := &benchmark{s: s}
 	if err := json.Unmarshal(spec, &b.spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, a benchmark: %w", err)
 	}
 	if len(b.spec.Against) > 0 {
 		b.chooseTCP()

@@ -228,7 +228,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		}
 	}
 	if fastest.from >= 0 {
-		lines = append(lines, fmt.Sprintf("the fastest planned path between hosts takes %v (%s→%s); the hosts' network has to be faster",
+		lines = append(lines, fmt.Sprintf("the fastest planned path between hosts takes %v (%s→%s); the hosts' network has to be faster than that",
 			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), slow.Nodes[fastest.from].Name, slow.Nodes[fastest.to].Name))
 	}
 	needs, unlimited, err := Traffic(n, of)
@@ -254,7 +254,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %.3g Mbit/s", most/1e6))
 	}
 	if unlimited {
-		lines = append(lines, "the needed rates leave out links without a rate")
+		lines = append(lines, "these rates leave out the traffic of paths without a rate limit")
 	}
 	return lines, nil
 }

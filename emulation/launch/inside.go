@@ -45,7 +45,7 @@ type driver struct {
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, injects: map[string]Action{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, the programs to launch: %w", err)
 	}
 	d.machine = NewMachine(d.spec.Machine)
 	for _, line := range d.spec.Unfit {
@@ -297,7 +297,7 @@ func (d *driver) injected(a Action, met *met) error {
 		e.Processes, e.Left, e.Duration = &met.Processes, met.Left, policy.Time(met.Took.Microseconds())
 		text += " affected " + processes(met.Processes)
 		if met.Left > 0 {
-			text += fmt.Sprintf("; %d more could not be stopped while waiting for a device", met.Left)
+			text += fmt.Sprintf("; processes that wait for a device and could not be stopped: %d", met.Left)
 		}
 	}
 	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
@@ -314,7 +314,7 @@ func processes(n int) string {
 
 // slowed records the result of a Slow.
 func (d *driver) slowed(node string, s *slowed) error {
-	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was %.3g times slower (intended: %.3g)",
+	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was slower by a factor of %.3g (intended: %.3g)",
 		node, s.Used, s.Before, s.Before/s.Used, s.Before/s.Intended)
 	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareIntended: s.Intended, ShareUsed: s.Used})
 }

@@ -395,6 +395,6 @@ func (n *Network) traffic() string {
 		}
 	}
 	c := n.count
-	return fmt.Sprintf(", while the router carried %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
+	return fmt.Sprintf(", while the router forwarded %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
 		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
 }

@@ -84,11 +84,11 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 func (s *Supervisor) work(jobs map[string]func(*Supervisor, json.RawMessage) error) error {
 	var job rawJob
 	if err := s.commands.Decode(&job); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: reading the sandbox's task: %w", err)
 	}
 	do, ok := jobs[job.Kind]
 	if !ok {
-		return fmt.Errorf("this testbed binary has no job of kind %q", job.Kind)
+		return fmt.Errorf("internal error: the sandbox got a task of the unknown kind %q", job.Kind)
 	}
 	s.Dir, s.files = job.Dir, map[string]*os.File{}
 	for k, name := range job.FileNames {
@@ -189,5 +189,5 @@ func (s *Supervisor) logs() string {
 	if s.Dir == "" {
 		return "standard error"
 	}
-	return "the logs in " + s.Dir.Path(record.LogsDir)
+	return "the log files in " + s.Dir.Path(record.LogsDir)
 }

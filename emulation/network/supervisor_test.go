@@ -138,7 +138,7 @@ func TestAwaitInVain(t *testing.T) {
 		answers bool
 		want    string
 	}{
-		"a router that answers": {true, "timed out after 2m0s waiting for the workers, while the router carried 5 packets, lost 1 as planned, dropped 3 because a buffer was full, and dropped 0 that it could not read; see standard error"},
+		"a router that answers": {true, "timed out after 2m0s waiting for the workers, while the router forwarded 5 packets, lost 1 as planned, dropped 3 because a buffer was full, and dropped 0 that it could not read; see standard error"},
 		"one that does not":     {false, "timed out after 2m0s waiting for the workers, while the router did not answer; see standard error"},
 	} {
 		t.Run(name, func(t *testing.T) {

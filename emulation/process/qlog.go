@@ -170,7 +170,7 @@ func (q *qlogs) close() {
 	for f := range left {
 		q.log.Warn("the qlog file of a connection is incomplete", "file", f.file.Name())
 		if err := f.end(); err != nil {
-			q.log.Warn("writing a qlog file", "err", err)
+			q.log.Warn("a qlog file could not be completed", "file", f.file.Name(), "err", err)
 		}
 	}
 	q.root.Close()

@@ -24,7 +24,7 @@ import (
 func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	var spec programSpec
 	if err := json.Unmarshal(raw, &spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, the program of testbed net: %w", err)
 	}
 	var sent signals
 	go sent.pass(s)

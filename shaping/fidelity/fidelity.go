@@ -256,7 +256,7 @@ func (v *Verdict) stall(m Measurements, worst Level) {
 		level, limit = Invalid, shareInvalid
 	}
 	if share > limit {
-		v.add(level, "%s stalled for %v in one piece: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
+		v.add(level, "%s stalled for %v without interruption: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
 	}
 }
 
