@@ -154,7 +154,7 @@ func (o *outputFormat) check() error {
 	case o.name != formatText && o.name != formatGo:
 		return errs.Usagef("--format %s: choose text or go", o.name)
 	case o.json && o.name == formatGo:
-		return errs.Usagef("--json and --format go: choose one")
+		return errs.Usagef("--json and --format go exclude each other; choose one of them")
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.FetchStart:
 		p.describe("%s fetches the outer state from %s", e.Node, e.From)
 	case record.Horizon:
-		p.line("the run has reached its horizon, the time limit of the scenario")
+		p.line("the run has reached the horizon, which is the scenario's time limit")
 	}
 }
 

@@ -65,7 +65,7 @@ A policy may have parameters, and may be given several times with different ones
 --policy baseline,straggler:k=1,straggler:k=5. The first policy is the reference
 of speed-ups.
 
-With --train every point trains as the section train says. The results have
+With --train every point trains as the section train says. The results contain
 losses, the time to a loss, and the cost of policies and fields at equal tokens
 and at equal rounds. Training that several points share is computed once.
 
@@ -75,7 +75,7 @@ and at equal rounds. Training that several points share is computed once.
 workers.count is the number of workers. Workers beyond those in the file are copies
 of them, in turn. --list reads assignments from a file, one JSON object a line.
 
-The directory of results has results.jsonl and results.csv with a row for each
+The directory of results contains results.jsonl and results.csv with a row for each
 point, columns.json, and summary.json. --resume --out DIR continues an interrupted
 sweep.`,
 	}
@@ -89,7 +89,7 @@ sweep.`,
 	lossFlag(cmd, &flags.loss, "the final loss of the first policy in the first cell")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "how often to play each point on the real network")
-	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip points that the directory of --out already has")
+	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip points whose results are already in the directory of --out")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := flags.plan(args[0])
 		if err != nil {

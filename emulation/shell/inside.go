@@ -124,7 +124,7 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 		return n, err
 	}
 	if clock.By == "" {
-		s.Tell("there is no verdict, and no inject has happened: %s (--clock %s)", clock.Silent(), clock.Rule)
+		s.Tell("there is no verdict on the network, and no inject has happened: %s (--clock %s)", clock.Silent(), clock.Rule)
 	}
 	if err := g.EndSamples(); err != nil {
 		return n, err
