@@ -146,7 +146,7 @@ func (p *player) checkLinks() error {
 		p.monitor.Pair(pair)
 	}
 	if checked.Wrong > 0 {
-		p.s.Tell("measured %s, %d of them NOT AS PLANNED; see %s", errs.Count(len(checked.Found), "round trip"), checked.Wrong, LinkCheckFile)
+		p.s.Tell("measured %s, %d of them NOT AS PLANNED; see %s", errs.Count(len(checked.Found), "round trip"), checked.Wrong, p.s.Dir.Path(LinkCheckFile))
 	} else {
 		p.s.Tell("measured %s in %.1f s, all as planned", errs.Count(len(checked.Found), "round trip"), time.Since(begin).Seconds())
 	}
@@ -201,8 +201,12 @@ func (p *player) startNodes() error {
 	if t := p.spec.Scenario.Train; t.Foreign() {
 		patience += 2 * t.Limit() // one process after the other, if a worker also has the validating one
 	}
-	if err := p.s.Await(patience, "the workers to start", func() bool {
-		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
+	if err := p.s.AwaitAll(patience, "all nodes to start", func() []string {
+		starting := p.names(func(w *worker) bool { return !w.child.Ready && !w.child.Ended })
+		if c := p.coordinator.child; !c.Ready && !c.Ended {
+			starting = append(starting, policy.CoordinatorNode)
+		}
+		return starting
 	}); err != nil {
 		return err
 	}

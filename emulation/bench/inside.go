@@ -122,13 +122,13 @@ func (b *benchmark) startWorkers() error {
 		}
 		b.workers = append(b.workers, c)
 	}
-	return b.s.Await(network.StartupPatience+b.preparation(), "the workers to start", func() bool {
+	return b.s.AwaitAll(network.StartupPatience+b.preparation(), "the workers to start", func() (missing []string) {
 		for _, c := range b.workers {
 			if !c.Ready {
-				return false
+				missing = append(missing, c.Name)
 			}
 		}
-		return true
+		return missing
 	})
 }
 

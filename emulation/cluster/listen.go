@@ -78,7 +78,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	for missing := count - 1; missing > 0; {
 		conn, err := l.listener.Accept(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("waiting for the other hosts (%d of %d are missing): %w", missing, count-1, context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for the other hosts (missing: %d of %d): %w", missing, count-1, context.Cause(ctx))
 		}
 		h, err := greet(ctx, conn)
 		if err == nil {

@@ -158,13 +158,13 @@ func (d *driver) prepare() error {
 		}
 		d.agents[node] = agent
 	}
-	return d.s.Await(network.StartupPatience, "the agents in the nodes to start", func() bool {
-		for _, a := range d.agents {
-			if !a.Ready {
-				return false
+	return d.s.AwaitAll(network.StartupPatience, "a process of testbed to start in every node", func() (missing []string) {
+		for _, node := range nodes {
+			if !d.agents[node].Ready {
+				missing = append(missing, node)
 			}
 		}
-		return true
+		return missing
 	})
 }
 

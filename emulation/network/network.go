@@ -144,7 +144,7 @@ func (n *Network) build(links string) error {
 		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
 		n.s.Tell("%v: the TCP window in a node is at most %d bytes, too small to fill a fast path with a long delay", short, window)
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and read back in %d ms; TCP in the nodes: %s, with windows of up to %s",
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and checked in %d ms; TCP in the nodes: %s, with windows of up to %s",
 		backend, why, errs.Count(len(n.places), "node"), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -161,6 +162,17 @@ func (s *Supervisor) HandleUntil(done func() bool) error {
 
 // Await handles messages until done, an error, or the end of patience.
 func (s *Supervisor) Await(patience time.Duration, what string, done func() bool) error {
+	return s.await(patience, func() string { return what }, done)
+}
+
+// AwaitAll is Await until nothing is missing. An error names what is.
+func (s *Supervisor) AwaitAll(patience time.Duration, what string, missing func() []string) error {
+	return s.await(patience,
+		func() string { return fmt.Sprintf("%s (missing: %s)", what, strings.Join(missing(), " ")) },
+		func() bool { return len(missing()) == 0 })
+}
+
+func (s *Supervisor) await(patience time.Duration, what func() string, done func() bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for !done() {
@@ -170,7 +182,7 @@ func (s *Supervisor) Await(patience time.Duration, what string, done func() bool
 				return err
 			}
 		case <-timeout.C:
-			return fmt.Errorf("timed out after %v waiting for %s%s; see %s", patience, what, s.network.traffic(), s.logs())
+			return fmt.Errorf("timed out after %v waiting for %s%s; see %s", patience, what(), s.network.traffic(), s.logs())
 		}
 	}
 	return nil

@@ -166,6 +166,20 @@ func TestAwaitInVain(t *testing.T) {
 	}
 }
 
+// TestAwaitAllInVain: the error of a wait for several names those that are
+// missing.
+func TestAwaitAllInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSupervisor(strings.NewReader(""), io.Discard)
+		missing := []string{"w0", "w1", "w2"}
+		s.Post(func() error { missing = missing[1:]; return nil })
+		const want = "timed out after 2m0s waiting for the workers to start (missing: w1 w2); see standard error"
+		if err := s.AwaitAll(StartupPatience, "the workers to start", func() []string { return missing }); err == nil || err.Error() != want {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 func TestHandleUntil(t *testing.T) {
 	s := NewSupervisor(strings.NewReader(""), io.Discard)
 	n, failed := 0, errors.New("broken")
