@@ -533,7 +533,7 @@ else:
 	if r.code != 0 || !slices.Equal(got, want) {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
-	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1 affected 3 processes", "Restart w2 affected 3 processes", "w2 is started again, incarnation 1"} {
+	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1 affected 3 processes", "Restart w2 affected 3 processes", "the program of w2 starts again, as incarnation 1"} {
 		if !strings.Contains(r.stderr, line) {
 			t.Errorf("no %q in\n%s", line, r.stderr)
 		}

@@ -70,7 +70,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	go func() {
 		select {
 		case err := <-l.strange:
-			cancel(fmt.Errorf("a host with wrong credentials tried to join the run: %w; give all hosts the same token", err))
+			cancel(fmt.Errorf("a host could not join the run: %w; give all hosts the same token", err))
 		case <-ctx.Done():
 		}
 	}()

@@ -150,7 +150,7 @@ func (d *driver) prepare() error {
 				if d.over {
 					return nil
 				}
-				return fmt.Errorf("the process that looks after the program of %s has ended: %s", node, reason)
+				return fmt.Errorf("the process of testbed that runs the program of %s ended unexpectedly: %s; see %s", node, reason, d.s.Log("agent-"+node))
 			},
 		})
 		if err != nil {
@@ -335,7 +335,7 @@ func (d *driver) start(a Action) error {
 		return err
 	}
 	if d.incarnations[a.Node] = a.Incarnation; a.Incarnation > 0 {
-		d.s.Tell("%.1f s: %s is started again, incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
+		d.s.Tell("%.1f s: the program of %s starts again, as incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
 	}
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }

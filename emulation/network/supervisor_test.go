@@ -48,11 +48,11 @@ func TestJobByKind(t *testing.T) {
 	if err := told("b"); err == nil || !strings.Contains(err.Error(), `"b"`) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	plain, unsupported := errors.New("broken"), &errs.UnsupportedError{Missing: "netem: not available here: none", Fix: "load it"}
+	plain, unsupported := errors.New("broken"), &errs.UnsupportedError{Missing: "netem: not available on this machine: none", Fix: "load it"}
 	if n := Failure(plain); n.Error != "broken" || n.Fix != "" {
 		t.Errorf("%+v", n)
 	}
-	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available here: none" || n.Fix != "load it" {
+	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available on this machine: none" || n.Fix != "load it" {
 		t.Errorf("%+v", n)
 	}
 }

@@ -33,7 +33,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		return err
 	}
 	if n := workerInjects(spec.Network.Faults); n > 0 {
-		s.Tell("testbed net ignores %s of %s: it has no workers, and applies only link injects", errs.Count(n, "worker inject"), spec.Network.Name)
+		s.Tell("testbed net starts no workers, and therefore ignores %s of %s", errs.Count(n, "worker inject"), spec.Network.Name)
 	}
 	note, err := runProgram(ground, &spec, &sent)
 	if err != nil {
