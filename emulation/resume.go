@@ -226,7 +226,7 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 func (r *recorder) whyGone(err error) error {
 	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
-		return fmt.Errorf("the directory has no record of a run: %w", rerr)
+		return fmt.Errorf("the directory contains no record of a run: %w", rerr)
 	}
 	defer file.Close()
 	events, _ := record.Read(file) // up to the first invalid line

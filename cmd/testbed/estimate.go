@@ -40,10 +40,10 @@ func estimateCommand() *cobra.Command {
 		},
 		Long: `Estimates how many days a training run takes on nodes that are connected by the
 internet, with the formulas of the Decentralized Training Simulator. Nothing is
-simulated or measured. docs/estimate.md has the formulas and their known errors.
+simulated or measured. docs/estimate.md lists the formulas and their known errors.
 
 FILE is JSON or YAML with the input names and units of the simulator's web page.
-Inputs that FILE lacks have the page's defaults:
+Inputs that FILE lacks take the page's defaults:
 
   testbed estimate run.yaml --set bandwidthMbps=500
   testbed estimate --preset intellect-1-global

@@ -62,7 +62,7 @@ events to programs.jsonl. With --strict, testbed net exits with 3 if the network
 is invalid and CMD's exit code is 0.
 
 With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
-runs programs in all nodes alike. For a node on another host it passes on
+runs programs in all nodes alike. For a node on another host, testbed in passes on
 standard input, output and error, signals and the exit code, without a terminal.
 
 --pcap writes the frames that leave and reach a node to NODE.pcap, in the

@@ -82,7 +82,7 @@ sweep.`,
 	flags.declare(cmd)
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=V1,V2,…: vary this field; may be given several times")
 	cmd.Flags().StringVar(&flags.list, "list", "", "file with assignments, one JSON object a line")
-	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with each of these seeds (default: the scenario's)")
+	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with every seed from A to B (default: the scenario's seed)")
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
 	networkFlag(cmd, &flags.network, "network model of the simulator: churn or links")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, as the scenario's section train says")

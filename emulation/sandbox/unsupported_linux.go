@@ -273,7 +273,7 @@ func (m machine) explainMount(target string) (missing, mend string) {
 		if m.pod {
 			mend = podMaskMend
 		}
-		return "a fresh /proc may not be mounted, because parts of the present one are masked", mend
+		return "a fresh /proc may not be mounted, because parts of the present /proc are masked", mend
 	}
 	if m.container {
 		return "this container may not mount on " + target, m.lift()
