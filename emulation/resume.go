@@ -233,7 +233,7 @@ func (r *recorder) whyGone(err error) error {
 	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
 		return errOver
 	}
-	return fmt.Errorf("the run saved no state from which it could continue; run the scenario again: %w", err)
+	return fmt.Errorf("the directory contains no saved state from which the run could continue; run the scenario again: %w", err)
 }
 
 // reopenRecord reads the record, which must be as the run has left it, and

@@ -581,7 +581,7 @@ elif rank == 1:
 	file := injecting(t, "op: Pause, at: 1000, id: 1", "op: Resume, at: 10000, id: 1", "op: Pause, at: 20000, id: 1", "op: Pause, at: 500, id: 2, heartbeats: true")
 	r := testbed(t, "launch", file, "--clock", "mark", "--grace", "60s", "--", "python3", "-c", script)
 	want := []string{"w0: paused", "w0: paused", "w0: resumed", "w1: terminated"}
-	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1 affected 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats cuts w2 off") {
+	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1 affected 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats: true cuts w2 off") {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
 	expectNothing(t, t.Name(), before)
