@@ -51,8 +51,7 @@ Inputs that FILE lacks take the page's defaults:
 
 "days" is the time until the loss that synchronous training reaches on these
 tokens. "What to change first" lists the derivative of the days by each input;
-inputs that are not listed change nothing. The caveats are printed below the
-answer.
+inputs that are not listed change nothing.
 
 --variant page computes as the page does, --variant document as the page's text
 says. The two differ by a factor of four where the model needs pipelines.

@@ -44,8 +44,8 @@ With --trace - the trace goes to stdout and the result as text to stderr, as in
 churn's own program.
 
 With --train the workers train, bit for bit as in a real run with the same
-decisions. The result contains the hashes of the outer states and, if the section
-train names a model, the model's losses.
+decisions. The result contains the hashes of the outer states and, if a model is
+trained, its losses.
 
 Exits with 3 if the run is incomplete.`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -41,7 +41,6 @@ measured one: 1 is the same order, -1 the reverse.
 With --train each point trains as the scenario's section train says, and the front
 is that of wall-clock against validation loss. Every point then takes as long as
 its training, so --points defaults to 50, --seeds to 3 and --held-out to 5.
-Training that several points share is computed once.
 
 testbed list --policies --json names the parameters that are searched, and their
 ranges. Other parameters keep the scenario's value, or the value in --policy:
