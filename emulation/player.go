@@ -335,7 +335,7 @@ func (p *player) begin(e *record.Event) {
 	}
 	var err error
 	if p.queues, err = monitor.NewQueueLog(p.s.Dir, p.network.Kernel.Nodes(), p.clock.at); err != nil {
-		p.s.Tell("%v", err) // only the record lacks it
+		p.s.Tell("the run does not record the queues of links: %v", err)
 		p.queues = nil
 	}
 	p.links = monitor.WatchLinks(p.network, p.network.Kernel.Nodes(), p.queues)

@@ -141,8 +141,7 @@ func (n *Network) build(links string) error {
 		tcp = "unknown"
 	}
 	if short := n.Kernel.ShortWindows(); short != nil {
-		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
-		n.s.Tell("%v: the TCP window in a node is at most %d bytes, too small to fill a fast path with a long delay", short, window)
+		n.s.Tell("%v: TCP windows in the nodes are limited to %s, which may be too small for a fast path with a long delay", short, n.windows())
 	}
 	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and checked in %d ms; TCP in the nodes: %s, with windows of up to %s",
 		backend, why, errs.Count(len(n.places), "node"), time.Since(begin).Milliseconds(), tcp, n.windows())})
