@@ -223,7 +223,7 @@ func (r *recorder) listen(job *network.Job) error {
 		}
 		var p playerNote
 		if err := json.Unmarshal(n.Data, &p); err != nil {
-			return fmt.Errorf("reading the sandbox's messages: %w", err)
+			return fmt.Errorf("internal error: parsing a message of the sandbox: %w", err)
 		}
 		if p.Fidelity != nil {
 			r.fidelity = p.Fidelity

@@ -70,7 +70,7 @@ func (p *player) upload(u *train.Upload) error {
 func (p *player) uploaded(data json.RawMessage) error {
 	var r process.StoreReport
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of the store: %w", err)
+		return fmt.Errorf("internal error: parsing a report of the node store: %w", err)
 	}
 	if p.over {
 		return nil

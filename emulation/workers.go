@@ -152,7 +152,7 @@ func (p *player) restart(id policy.ID) error {
 func (p *player) reported(w *worker, data json.RawMessage) error {
 	var r process.Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of %s: %w", w.name, err)
+		return fmt.Errorf("internal error: parsing a report of %s: %w", w.name, err)
 	}
 	if r.Lateness != nil {
 		p.monitor.Timer(w.name, r.Round, *r.Lateness)

@@ -230,7 +230,7 @@ func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Du
 func (b *benchmark) answered(rank int, data json.RawMessage) error {
 	var r bench.Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", b.spec.Nodes[rank], err)
+		return fmt.Errorf("internal error: parsing the answer of %s: %w", b.spec.Nodes[rank], err)
 	}
 	switch {
 	case r.Reduced != nil:

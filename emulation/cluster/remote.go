@@ -274,7 +274,7 @@ func (h *remoteHost) heard(n network.Note) error {
 	}
 	var r hostReport
 	if err := json.Unmarshal(n.Data, &r); err != nil {
-		return fmt.Errorf("reading a report of the host %s: %w", h.name, err)
+		return fmt.Errorf("internal error: parsing a report of the host %s: %w", h.name, err)
 	}
 	switch {
 	case r.Up:

@@ -344,7 +344,7 @@ func (d *driver) start(a Action) error {
 func (d *driver) heard(node string, data json.RawMessage) error {
 	var r agentReport
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of node %s: %w", node, err)
+		return fmt.Errorf("internal error: parsing a report of node %s: %w", node, err)
 	}
 	switch {
 	case d.over: // the printer is about to close

@@ -73,7 +73,7 @@ func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network
 				c.answers[k] = proberAnswer{}
 				c.waiting--
 				if err := json.Unmarshal(data, &c.answers[k]); err != nil {
-					return fmt.Errorf("reading the results of %s: %w", c.prober(k), err)
+					return fmt.Errorf("internal error: parsing the results of %s: %w", c.prober(k), err)
 				}
 				return nil
 			},

@@ -337,7 +337,7 @@ func (n *Network) Count() (*userlink.Stats, error) {
 func (n *Network) counted(data json.RawMessage) error {
 	n.count = new(userlink.Stats)
 	if err := json.Unmarshal(data, n.count); err != nil {
-		return fmt.Errorf("reading the router's packet counts: %w", err)
+		return fmt.Errorf("internal error: parsing the router's packet counts: %w", err)
 	}
 	n.counts = append(n.counts, n.count)
 	return n.sumCounts()

@@ -44,7 +44,7 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	err := json.NewDecoder(bufio.NewReader(in)).Decode(&s.spec)
 	in.Close()
 	if err != nil {
-		return fmt.Errorf("reading the process's spec: %w", err)
+		return fmt.Errorf("reading the settings of this process: %w", err)
 	}
 	s.Log = s.Log.With("process", s.spec.Name)
 	showName(s.spec.Name)
@@ -82,7 +82,7 @@ func (s *Self) report(r Report) {
 // Spec decodes the spec of the kind's own type.
 func (s *Self) Spec(to any) error {
 	if err := json.Unmarshal(s.spec.Spec, to); err != nil {
-		return fmt.Errorf("reading the process's spec: %w", err)
+		return fmt.Errorf("reading the settings of this process: %w", err)
 	}
 	return nil
 }
