@@ -223,7 +223,7 @@ func (r *recorder) listen(job *network.Job) error {
 		}
 		var p playerNote
 		if err := json.Unmarshal(n.Data, &p); err != nil {
-			return fmt.Errorf("reading the sandbox's messages: %w", err)
+			return fmt.Errorf("internal error: parsing a message of the sandbox: %w", err)
 		}
 		if p.Fidelity != nil {
 			r.fidelity = p.Fidelity
@@ -261,7 +261,7 @@ func (r *recorder) conclude(failed error) (record.Summary, error) {
 			sum.Fidelity.Verdict = fidelity.Suspect
 		}
 		sum.Fidelity.Reasons = append(slices.Clone(sum.Fidelity.Reasons),
-			"workers were taken for dead, though the scenario made them neither slow nor dead: "+strings.Join(sum.Work.Unasked, ", "))
+			"workers were evicted as dead, although the scenario neither slowed nor ended them: "+strings.Join(sum.Work.Unasked, ", "))
 	}
 	return sum, r.dir.WriteSummary(&sum, r.options.Scenario.Traces)
 }

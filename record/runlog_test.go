@@ -138,7 +138,7 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	if err := w.Flush(); err == nil || err.Error() != "the disk is full" {
 		t.Errorf("Flush after a failed write: %v", err)
 	}
-	if _, err := record.Read(broken{}); err == nil || err.Error() != "reading events: the disk is gone" {
+	if _, err := record.Read(broken{}); err == nil || err.Error() != "reading event in line 1: the disk is gone" {
 		t.Errorf("Read of a broken file: %v", err)
 	}
 }

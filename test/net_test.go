@@ -211,11 +211,11 @@ if os.geteuid() == 0: # others may send no frames of their own
 		if os.Geteuid() == 0 {
 			arp = "3 ARP packets, "
 		}
-		if want := "testbed: w0: 2 broadcast packets, 1 multicast packet, " + arp + "1 attempt to send by IPv6, 1 attempt to send beyond the network; "; r.code != 0 || strings.Count(r.stderr, "links carry only IPv4") != 1 || !strings.Contains(r.stderr, want) {
+		if want := "testbed: undelivered packets of w0: 2 broadcast packets, 1 multicast packet, " + arp + "1 attempt to send by IPv6, 1 attempt to send beyond the network; "; r.code != 0 || strings.Count(r.stderr, "links deliver only IPv4") != 1 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: exit code %d\n%s", backend, r.code, r.stderr)
 		}
 	}
-	if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", "testbed in w0 getent hosts w1"); strings.Contains(r.stderr, "links carry only IPv4") {
+	if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", "testbed in w0 getent hosts w1"); strings.Contains(r.stderr, "links deliver only IPv4") {
 		t.Errorf("nothing was sent: %s", r.stderr)
 	}
 }

@@ -139,7 +139,7 @@ func TestOwnTrainerFails(t *testing.T) {
 			}
 			reasons := strings.Join(sum.Fidelity.Reasons, "; ")
 			log := filepath.Join(dir, "logs", "w1.trainer.log")
-			for _, part := range []string{"worker w1 died unexpectedly", how, why, "its output is in " + log} {
+			for _, part := range []string{"worker w1 gave up unexpectedly", how, why, "its output is in " + log} {
 				if !strings.Contains(reasons, part) || !strings.Contains(r.stderr, part) {
 					t.Errorf("%q is not said:\n%s\n%s", part, reasons, r.stderr)
 				}

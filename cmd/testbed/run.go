@@ -177,7 +177,7 @@ if the emulation did not match its plan (fidelity invalid).`,
 		sum, err := flags.player(cmd, true)(cmd.Context(), r)
 		if err != nil {
 			if sum.Dir != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", sum.Dir)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the record of the unfinished run is in %s\n", sum.Dir)
 			}
 			return err
 		}

@@ -82,7 +82,7 @@ func (m *Meter) do(ctx context.Context, o MeterOrder) (a MeterAnswer, err error)
 			return a, err
 		}
 	case m.tunnel == nil:
-		return a, fmt.Errorf("measuring the hosts' network: the tunnel between the hosts is not open")
+		return a, fmt.Errorf("internal error: the leader asked for a measurement before the tunnel between the hosts was open")
 	case o.Repeat:
 		m.tunnel.reopen()
 	case o.Burst != nil:

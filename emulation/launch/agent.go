@@ -133,7 +133,7 @@ func RunAgent(self *network.Self) error {
 		}
 		go func() {
 			if err := wait(); err != nil {
-				self.Log.Error("watching for the first byte between workers", "err", err)
+				self.Log.Error("this node could not watch for the first byte between workers", "err", err)
 				return
 			}
 			self.Tell(agentReport{Carried: true})

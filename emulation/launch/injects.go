@@ -30,7 +30,7 @@ func injectsOf(s *resolved.Scenario, central bool, cannot map[faults.Op]string) 
 			continue
 		case faults.Pause:
 			if in.Heartbeats {
-				unfit = append(unfit, fmt.Sprintf("Pause %s with heartbeats cuts %s off from the other workers, but does not stop its program", i.Node, i.Node))
+				unfit = append(unfit, fmt.Sprintf("Pause %[1]s with heartbeats: true cuts %[1]s off from the other workers, but does not stop the program of %[1]s", i.Node))
 				continue
 			}
 		case faults.Slow:

@@ -45,7 +45,7 @@ type driver struct {
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, injects: map[string]Action{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, the programs to launch: %w", err)
 	}
 	d.machine = NewMachine(d.spec.Machine)
 	for _, line := range d.spec.Unfit {
@@ -150,7 +150,7 @@ func (d *driver) prepare() error {
 				if d.over {
 					return nil
 				}
-				return fmt.Errorf("the process that looks after the program of %s has ended: %s", node, reason)
+				return fmt.Errorf("the process of testbed that runs the program of %s ended unexpectedly: %s; see %s", node, reason, d.s.Log("agent-"+node))
 			},
 		})
 		if err != nil {
@@ -158,13 +158,13 @@ func (d *driver) prepare() error {
 		}
 		d.agents[node] = agent
 	}
-	return d.s.Await(network.StartupPatience, "the agents in the nodes to start", func() bool {
-		for _, a := range d.agents {
-			if !a.Ready {
-				return false
+	return d.s.AwaitAll(network.StartupPatience, "a process of testbed to start in every node", func() (missing []string) {
+		for _, node := range nodes {
+			if !d.agents[node].Ready {
+				missing = append(missing, node)
 			}
 		}
-		return true
+		return missing
 	})
 }
 
@@ -297,7 +297,7 @@ func (d *driver) injected(a Action, met *met) error {
 		e.Processes, e.Left, e.Duration = &met.Processes, met.Left, policy.Time(met.Took.Microseconds())
 		text += " affected " + processes(met.Processes)
 		if met.Left > 0 {
-			text += fmt.Sprintf("; %d more could not be stopped while waiting for a device", met.Left)
+			text += fmt.Sprintf("; processes that wait for a device and could not be stopped: %d", met.Left)
 		}
 	}
 	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
@@ -314,7 +314,7 @@ func processes(n int) string {
 
 // slowed records the result of a Slow.
 func (d *driver) slowed(node string, s *slowed) error {
-	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was %.3g times slower (intended: %.3g)",
+	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was slower by a factor of %.3g (intended: %.3g)",
 		node, s.Used, s.Before, s.Before/s.Used, s.Before/s.Intended)
 	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareIntended: s.Intended, ShareUsed: s.Used})
 }
@@ -335,7 +335,7 @@ func (d *driver) start(a Action) error {
 		return err
 	}
 	if d.incarnations[a.Node] = a.Incarnation; a.Incarnation > 0 {
-		d.s.Tell("%.1f s: %s is started again, incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
+		d.s.Tell("%.1f s: the program of %s starts again, as incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
 	}
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }
@@ -344,7 +344,7 @@ func (d *driver) start(a Action) error {
 func (d *driver) heard(node string, data json.RawMessage) error {
 	var r agentReport
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of node %s: %w", node, err)
+		return fmt.Errorf("internal error: parsing a report of node %s: %w", node, err)
 	}
 	switch {
 	case d.over: // the printer is about to close

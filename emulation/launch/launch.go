@@ -181,7 +181,7 @@ func (o *Options) listen(job *network.Job, keep *programs.Recorder) (*Result, er
 		}
 		var told note
 		if err := json.Unmarshal(n.Data, &told); err != nil {
-			return nil, fmt.Errorf("reading the sandbox's messages: %w", err)
+			return nil, fmt.Errorf("internal error: parsing a message of the sandbox: %w", err)
 		}
 		if err := keep.Write(told.Event); err != nil {
 			return nil, err

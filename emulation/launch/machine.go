@@ -518,7 +518,7 @@ func (m *Machine) signalled(sig syscall.Signal) {
 // unheard ends all programs, as the loss of its reader would end a single one.
 func (m *Machine) unheard() {
 	if m.cause == nil {
-		m.cause = &Cause{Text: "nobody reads the output of the programs any more", Code: 128 + int(syscall.SIGPIPE)}
+		m.cause = &Cause{Text: "the reader of the programs' output has closed it", Code: 128 + int(syscall.SIGPIPE)}
 	}
 	if m.begun && !m.ending {
 		m.end(syscall.SIGTERM)

@@ -134,7 +134,7 @@ func TestMachine(t *testing.T) {
 			{0, Began{}, "start w0; start_clock", -1},
 			{10, Unheard{}, "signal w0 terminated", 5010},
 			{20, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
-		}, 141, " nobody reads the output of the programs any more 0s"},
+		}, 141, " the reader of the programs' output has closed it 0s"},
 
 		"the central program is first and last": {Config{Programs: central, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start coordinator; start w0; start w1; start_clock", -1},
