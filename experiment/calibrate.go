@@ -258,7 +258,7 @@ func makeLatest(c *calibrate.Calibration) error {
 		err = errors.Join(os.MkdirAll(string(dir), 0o755), dir.WriteJSON(CalibrationFile, c))
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the calibration for --calibration %s: %w", AutoCalibration, err)
+		return fmt.Errorf("saving the calibration for --calibration %s: %w", AutoCalibration, err)
 	}
 	return nil
 }

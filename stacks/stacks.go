@@ -121,7 +121,7 @@ func Find(name string) (*Stack, error) {
 func Read(folder fs.FS, name string) (*Stack, error) {
 	text, err := fs.ReadFile(folder, settings)
 	if err != nil {
-		return nil, errs.Usagef("the stack %s has no %s: %w", name, settings, err)
+		return nil, errs.Usagef("the folder of the stack %s has no file %s: %w", name, settings, err)
 	}
 	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder}
 	d := yaml.NewDecoder(bytes.NewReader(text))

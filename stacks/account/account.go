@@ -102,7 +102,7 @@ func Of(s *resolved.Scenario, inexact bool, events []record.ProgramEvent) Result
 	slices.SortStableFunc(c.events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
 	c.Events = c.events
 	if c.disputed > len(c.Disputes) {
-		c.Disputes = append(c.Disputes, fmt.Sprintf("further contradictions in the marks of the programs: %d", c.disputed-len(c.Disputes)))
+		c.Disputes = append(c.Disputes, fmt.Sprintf("further contradictions between the marks that the programs wrote: %d", c.disputed-len(c.Disputes)))
 	}
 	return c.Result
 }
