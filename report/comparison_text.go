@@ -232,7 +232,7 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 		lines = append(lines, unchanged(all)...)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
-		lines = append(lines, "work lost: the share of all possible contributions that no outer step has. * marks the Pareto front: no other policy is as fast and loses as little")
+		lines = append(lines, "work lost: the share of all possible contributions that entered no outer step. * marks the Pareto front: no other policy is as fast and loses as little")
 	}
 	lines = append(lines, rankText(c.RankCorrelation)...)
 	if n := c.Statistics.LeftOut; n > 0 {

@@ -205,6 +205,9 @@ func Choose(text string) (*Chosen, error) {
 		var part string
 		part, rest, _ = strings.Cut(rest, ":")
 		option, value, found := strings.Cut(part, "=")
+		if len(s.Options) == 0 {
+			return nil, errs.Usagef("stack %s: the stack %s has no options; remove %q", text, name, part)
+		}
 		if _, known := s.Options[option]; !known || !found {
 			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; the options of this stack are %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
 		}

@@ -24,7 +24,7 @@ setup() {
     mkdir -p /etc/modules-load.d
     printf '%s\n' "${modules[@]}" >/etc/modules-load.d/testbed.conf
     if ischroot; then
-        echo "no modules are loaded: the kernel of a chroot is its host's"
+        echo "no modules are loaded, because a chroot uses the kernel of its host"
     else
         modprobe --all "${modules[@]}"
     fi

@@ -58,14 +58,14 @@ func TestReadVector(t *testing.T) {
 		"too long":          {"a.npy", npy(1, f4, append(three, 0)), "has 13 bytes of values"},
 		"beyond all bounds": {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", three), "its shape needs"},
 		"no number":         {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", three), "is not a number, or is too large"},
-		"nothing":           {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", nil), "has no values"},
+		"nothing":           {"a.npy", npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", nil), "contains no values"},
 		"version 4":         {"a.npy", npy(4, f4, three), "version 4"},
 		"no header":         {"a.npy", npy(1, "{}", three), "lacks descr"},
 		"cut header":        {"a.npy", npy(1, f4, nil)[:40], "ends within its header"},
 		"another file":      {"a.npy", three, "is not a .npy file"},
 		"NaN":               {"a.raw", floats32(1, float32(math.NaN())), "a.raw: value 1 is NaN"},
 		"too large":         {"a.npy", npy(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", floats64(1e300)), "value 0 is +Inf"},
-		"ragged":            {"a.raw", three[:7], "in bytes of 7, which is not a multiple of 4"},
+		"ragged":            {"a.raw", three[:7], "7 bytes, which is not a multiple of 4"},
 		"another kind":      {"a.csv", three, "must end in .npy or .raw"},
 	} {
 		t.Run(name, func(t *testing.T) {

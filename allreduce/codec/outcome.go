@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 
 	"testbed/allreduce"

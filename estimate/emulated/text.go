@@ -62,7 +62,7 @@ func (r *Result) Write(w io.Writer) error {
 		fmt.Fprintf(w, "\nThe run itself, %v nodes whose syncs do not overlap computing, has outer steps of %s with measured terms,\nand of %s by the page's formulas. They take %s if measured terms have the same error in that run as in this emulation.\n",
 			r.Of.NumNodes, seconds(r.Whole.Measured), seconds(r.Whole.Page), seconds(r.Whole.Corrected))
 	case r.Measurements == nil:
-		fmt.Fprintln(w, "\nWith --calibration this output also has measured terms, and their estimate for the run itself.")
+		fmt.Fprintln(w, "\nWith --calibration this output also contains measured terms, and their estimate for the run itself.")
 	}
 	return nil
 }

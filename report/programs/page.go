@@ -189,7 +189,7 @@ func traffic(s Story) document.Answer {
 		}
 	}
 	if by == "" {
-		a.Short = "no traffic is on record"
+		a.Short = "the record contains no traffic"
 		return a
 	}
 	a.Short = fmt.Sprintf("%.1f MB", float64(all)/1e6)
@@ -203,7 +203,7 @@ func trust(rec *Record, s Story) document.Answer {
 	if rec.Verdict == nil {
 		a.Short = "there is no verdict"
 		if s.Clock == nil {
-			a.Text = []string{"The network is measured only from the start of the scenario's clock on."}
+			a.Text = []string{"The network is measured only after the scenario's clock has started."}
 		}
 		return a
 	}

@@ -336,7 +336,8 @@ func (c *clerk) rounds() {
 	last := c.first
 	for _, round := range slices.Sorted(maps.Keys(c.commits)) {
 		if round != c.Rounds+1 || round > c.s.TargetOuterSteps {
-			c.dispute("a worker reports that round %d is complete, but the last complete round is %d, of %d", round, c.Rounds, c.s.TargetOuterSteps)
+			by := slices.Min(slices.Collect(maps.Keys(c.commits[round])))
+			c.dispute("%s reports that round %d is complete, but the last complete round is %d, of %d", by.Node(), round, c.Rounds, c.s.TargetOuterSteps)
 			return
 		}
 		last = c.complete(round, last)
@@ -393,7 +394,7 @@ func (c *clerk) complete(round int, after policy.Time) policy.Time {
 		for state.Hash = range hashes {
 		}
 	default:
-		c.dispute("round %d: its workers ended with %d different states", round, len(hashes))
+		c.dispute("round %d: the hashes of the workers' results differ (different hashes: %d)", round, len(hashes))
 	}
 	c.add(record.Event{T: end, Type: record.ReduceDone, Round: round, Epoch: epoch, Participants: participants, Duration: slowest, BytesSent: sent})
 	c.add(state)
@@ -448,9 +449,9 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 				steps, of := block[place*lanes+1]/share, math.Round(block[place*lanes+2]/share)
 				switch a, is := c.arrivals[key{round, id}]; {
 				case int(of) != round%roundsModulo:
-					c.dispute("round %d: the average of %s has work of %s from round %g", round, by.Node(), id.Node(), of)
+					c.dispute("round %d: the average of %s contains work of %s from round %g", round, by.Node(), id.Node(), of)
 				case !is:
-					c.dispute("round %d: the average of %s has work of %s, but %[3]s has not reported its arrival", round, by.Node(), id.Node())
+					c.dispute("round %d: the average of %s contains work of %s, but %[3]s has not reported its arrival", round, by.Node(), id.Node())
 				case math.Abs(steps-float64(a.steps)) > 0.5:
 					c.dispute("round %d: %s reports that it took its inner steps (%d), but its work in the average of %s has %.3g", round, id.Node(), a.steps, by.Node(), steps)
 				}

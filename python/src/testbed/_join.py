@@ -136,7 +136,7 @@ class Run:
             sys.exit(0)
         if m.get("version") != VERSION:
             raise RuntimeError(
-                "testbed speaks version %s of the protocol, and this package version %d: use the package that comes with testbed" % (m.get("version"), VERSION)
+                "testbed speaks version %s of the protocol, but this package speaks version %d: use the package that comes with testbed" % (m.get("version"), VERSION)
             )
         self._role = m["role"]
         self.worker, self.workers = m.get("worker", 0), m.get("workers", 0)
@@ -166,7 +166,7 @@ class Run:
             self._validate = validate
         params = flat(params)
         if self._size is not None and params.size != self._size:
-            raise ValueError("run.init was given %d initial parameters, but testbed.join a size of %d" % (params.size, self._size))
+            raise ValueError("run.init was given %d initial parameters, but testbed.join was given the size %d" % (params.size, self._size))
         self._size = params.size
         if self._state_bytes is None:
             self._state_bytes = (64 << 10) + 64 * params.size

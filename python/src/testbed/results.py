@@ -42,7 +42,7 @@ class Event:
             return self.__dict__["data"][name]
         except KeyError:
             fields = ", ".join(self.__dict__.get("data", {}))
-            raise AttributeError("an event %s has no %s; its fields are %s" % (self.__dict__.get("type"), name, fields)) from None
+            raise AttributeError("an event of type %s has no field %s; its fields are %s" % (self.__dict__.get("type"), name, fields)) from None
 
     @classmethod
     def _of(cls, line: Dict[str, Any]) -> "Event":
@@ -223,7 +223,7 @@ class Result:
 
     @property
     def work_lost(self) -> Optional[float]:
-        """Share of the contributions that the workers could have made and no outer step has."""
+        """Share of the contributions that the workers could have made and that entered no outer step."""
         work = self.data.get("work")
         return None if work is None else float(work["lost"])
 

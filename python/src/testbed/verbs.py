@@ -159,7 +159,7 @@ def _axes(fields: Mapping[str, Sequence[Any]]) -> List[str]:
     flags = []
     for field, values in fields.items():
         if isinstance(values, str) or not isinstance(values, Sequence):
-            raise UsageError("%s is to be varied over %r; give a list of values" % (field, values))
+            raise UsageError("%s must be varied over a list of values, not over %r" % (field, values))
         flags.append("--set=%s=%s" % (field, ",".join(_value(v) for v in values)))
     return flags
 
@@ -282,7 +282,7 @@ def load(dir: PathLike) -> Union[Result, Comparison, Sweep, Tuning]:
         data["dir"] = str(folder)
         loaded: Union[Result, Comparison, Sweep, Tuning] = make(data)
         return loaded
-    raise UsageError("%s has no result of a run, a comparison, a sweep or a search; name a directory that testbed wrote" % folder)
+    raise UsageError("%s contains no result of a run, a comparison, a sweep or a search; name a directory that testbed wrote" % folder)
 
 
 _FILES: Dict[str, Callable[[Any], Any]] = {"comparison.json": Comparison, "tuning.json": Tuning, "summary.json": Result}
