@@ -287,7 +287,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 		return nil, nil, fmt.Errorf("the latest calibration, %s, was made with %s: run testbed calibrate on this machine, or use that calibration anyway with --calibration %[1]s", file, strings.Join(differs, ", and "))
 	}
 	for _, line := range differs {
-		foreign = append(foreign, "the calibration was made with "+line+"; its costs may not hold here, so run testbed calibrate on this machine")
+		foreign = append(foreign, "the calibration was made with "+line+"; its costs may not hold on this machine, so run testbed calibrate")
 	}
 	return c, foreign, nil
 }

@@ -120,7 +120,7 @@ func TestLinksDiffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		" user links (the results on htb links are at the end), seed 42", "the links differ from user: straggler on htb: wall-clock +10.0 %, different decisions in 3 of 3 runs\n",
+		" user links (the results on htb links are at the end), seed 42", "the results differ from those on user links: straggler on htb: wall-clock +10.0 %, different decisions in 3 of 3 runs\n",
 		"  straggler with seed 44 on user: w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)\n  straggler with seed 44 on htb: w3 sidelined in round 2; w3 evicted",
 	} {
 		if !strings.Contains(text.String(), want) {

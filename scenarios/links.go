@@ -143,7 +143,7 @@ func tooShort(s *Scenario, in faults.LinkInject) string {
 	if down >= leastFlap && up >= leastFlap {
 		return ""
 	}
-	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each must last at least %v; make both longer", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
+	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each phase must last at least %v; lengthen down and period, or raise real.time_scale", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
 }
 
 // Rescale gives a scenario that has been read another time scale.

@@ -315,7 +315,7 @@ func TestTableIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, text := range map[string]string{
-		"is not a table of a sweep":       "hello",
+		"is not the table of a sweep":       "hello",
 		"version 9":                       `{"sweep":9}`,
 		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
 		"there is no columns.json":        "",
@@ -517,8 +517,8 @@ func TestReadRefuses(t *testing.T) {
 		return `{"key":"` + key + `","set":` + set + `,"seed":1,"repeat":1,"policy":"baseline","world":"sim"}` + "\n"
 	}
 	for _, c := range []struct{ name, summary, table, want string }{
-		{"interrupted at once", "", head, "it has no summary.json"},
-		{"a run's summary", `{"scenario":"s"}`, head, "it has no cells"},
+		{"interrupted at once", "", head, "has no summary.json"},
+		{"a run's summary", `{"scenario":"s"}`, head, "the file has no cells"},
 		{"an unknown field", strings.Replace(summary, "inner_steps", "inner_stepz", 1), head, "cell 0"},
 		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is not a table of version 1 of a sweep of s"},
 		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is not a table of version 1"},

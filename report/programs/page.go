@@ -169,7 +169,7 @@ func faults(rec *Record, s Story) document.Answer {
 		a.Text = append(a.Text, fmt.Sprintf("The scenario's clock started after %s, with %s.", seconds(*s.Clock), s.ClockBy))
 	}
 	for _, e := range s.Slowings {
-		a.Text = append(a.Text, fmt.Sprintf("%s was %.3g times slower than before (intended: %.3g).", e.Node, e.ShareBefore/e.ShareUsed, e.ShareBefore/e.ShareIntended))
+		a.Text = append(a.Text, fmt.Sprintf("%s computed %.3g times as slowly as before (intended: %.3g times).", e.Node, e.ShareBefore/e.ShareUsed, e.ShareBefore/e.ShareIntended))
 	}
 	return a
 }

@@ -462,7 +462,7 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 			if k == 0 {
 				group = here
 			} else if strings.Join(here, " ") != strings.Join(group, " ") {
-				c.dispute("round %d: parts of the average of %s have the work of different workers: one part of %s, another part of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
+				c.dispute("round %d: parts of the average of %s contain the work of different workers: one part that of %s, another part that of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
 			}
 		}
 		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {

@@ -154,7 +154,7 @@ func TestDisputes(t *testing.T) {
 		"other steps":   {func(s *story) { s.round(1000, 1, lanes(half(1), [3]float64{0.5, 1, 1}, nobody)) }, "w1 reports that it took its inner steps (2), but its work in the average of w0 has 1"},
 		"a part alone": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody)+","+lanes([3]float64{1, 2, 1}, nobody, nobody))
-		}, "parts of the average of w0 have the work of different workers: one part of w0 w1, another part of w0"},
+		}, "parts of the average of w0 contain the work of different workers: one part that of w0 w1, another part that of w0"},
 		"no lanes":      {func(s *story) { s.round(1000, 1, "") }, "w0 does not report its average"},
 		"too few lanes": {func(s *story) { s.round(1000, 1, "[1, 2]") }, "w0 reports a vector of 2 lanes, but the vector has 12"},
 		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "w0 reports that round 2 is complete, but the last complete round is 0"},

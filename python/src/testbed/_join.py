@@ -61,7 +61,7 @@ def load_model(path):
         head = json.loads(file.readline())
         params = numpy.frombuffer(file.read(), dtype="<f4")
     if params.size != head.get("parameters", params.size):
-        raise ValueError("%s has %d parameters, not %d: the file was cut off" % (path, params.size, head["parameters"]))
+        raise ValueError("%s contains %d parameters instead of %d: the file is damaged" % (path, params.size, head["parameters"]))
     return params.astype(numpy.float32)
 
 
