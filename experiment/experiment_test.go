@@ -133,7 +133,7 @@ func TestUsable(t *testing.T) {
 	spoiled(&busy, "timers late")
 	unfounded.Fidelity.Verdict = fidelity.Invalid
 	for reason, bad := range map[string]record.Summary{
-		"the run ended early, after 5 outer steps":                         incomplete,
+		"the run ended early, after 5 outer steps":                             incomplete,
 		"workers ended a round with different bytes":                           diverged,
 		"the emulation did not match its plan (fidelity invalid): timers late": busy,
 		"the emulation did not match its plan (fidelity invalid)":              unfounded,

@@ -315,7 +315,7 @@ func TestTableIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, text := range map[string]string{
-		"is not the table of a sweep":       "hello",
+		"is not the table of a sweep":     "hello",
 		"version 9":                       `{"sweep":9}`,
 		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
 		"there is no columns.json":        "",
