@@ -587,7 +587,7 @@ var recordedAt, _ = filepath.Abs(recorded)
 // TestWhereTheErrorsLie gives recorded runs the split that later ones have.
 func TestWhereTheErrorsLie(t *testing.T) {
 	dir := copied(t)
-	const heading = "Where the simulator’s errors lie"
+	const heading = "Parts of the simulator’s errors"
 	if strings.Contains(html(t, read(t, dir)), heading) {
 		t.Error("errors are split that nobody could split")
 	}

@@ -25,7 +25,7 @@ def _ms(us: float) -> float:
 
 
 def timeline(result: "Result", ax: Optional["Axes"] = None) -> "Axes":
-    """What every worker did when: inner steps, all-reduce, and where it was left out."""
+    """The activity of every worker over time: inner steps, all-reduces, and rounds that left the worker out."""
     workers = sorted({e.worker for e in result.events if e.worker is not None})
     ax = _axes(ax, (9, 1.2 + 0.4 * len(workers)))
     place = {w: i for i, w in enumerate(workers)}
