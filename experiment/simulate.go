@@ -199,7 +199,7 @@ func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 	d := record.Dir(dir)
 	file, err := d.ScenarioFile()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &scenarios.Error{File: dir, Problem: "there is no scenario.yaml; name the directory of a run"}
+		return nil, nil, &scenarios.Error{File: dir, Problem: "there is no scenario.yaml or scenario.json; name the directory of a run"}
 	}
 	if err != nil {
 		return nil, nil, err

@@ -33,11 +33,11 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	case rounds%s.Every != 0:
 		return bad(".every", "is %d, but target_outer_steps is %d; make target_outer_steps a multiple of %[1]d, so that the run ends with one model", s.Every, rounds)
 	case uploads > 0:
-		return bad("", "have different outer states, which real.upload does not support; remove one of the two")
+		return bad("", "have different outer states, which real.upload does not support; remove train.regions or real.upload")
 	case s.Workers != nil && len(s.Workers) == 0:
 		return bad(".workers", "is empty; give each region a name and its workers")
 	case s.Workers == nil && slices.Max(groups) == "":
-		return bad(".workers", "is missing, and real.links has no groups that could be the regions; give one of the two")
+		return bad(".workers", "is missing, and real.links has no groups that could be the regions; give train.regions.workers or real.links.groups")
 	case s.Workers == nil && outside >= 0:
 		return bad("", "are the groups of real.links, but worker %d is in no group; put the worker into a group, or give train.regions.workers", workers[outside])
 	}

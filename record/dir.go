@@ -47,7 +47,7 @@ func CreateDir(path string) (Dir, error) {
 		return "", fmt.Errorf("making the run directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return "", fmt.Errorf("the run directory %s is not empty; choose another", path)
+		return "", fmt.Errorf("the run directory %s is not empty; choose another with --out", path)
 	}
 	if err := os.MkdirAll(abs, 0o755); err != nil {
 		return "", fmt.Errorf("making the run directory: %w; choose another with --out", err)

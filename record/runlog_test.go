@@ -341,7 +341,7 @@ func TestARunDirectoryIsNotOverwritten(t *testing.T) {
 	if !strings.HasSuffix(d.Log("w0"), "/run/logs/w0.log") {
 		t.Errorf("the logs lie at %s", d.Log("w0"))
 	}
-	if _, err := record.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another" {
+	if _, err := record.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another with --out" {
 		t.Errorf("making it again: %v", err)
 	}
 	if _, err := record.CreateDir("run/summary.json/x"); err == nil {

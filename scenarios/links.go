@@ -143,7 +143,7 @@ func tooShort(s *Scenario, in faults.LinkInject) string {
 	if down >= leastFlap && up >= leastFlap {
 		return ""
 	}
-	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each must last at least %v; make both longer", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
+	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each phase must last at least %v; lengthen down and period, or raise real.time_scale", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
 }
 
 // Rescale gives a scenario that has been read another time scale.
@@ -187,9 +187,13 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	case in.Op == faults.Link && !access && !properties:
 		return p.fail(path, "changes nothing; give at least one property, for example rate_up")
 	case in.ID == nil && in.Between == nil && !oneWay && in.Op == faults.Refuse:
-		return p.fail(path, "names no link; Refuse needs id, or between")
+		return p.fail(path, "names no link; Refuse needs id or between")
 	case in.ID == nil && in.Between == nil && !oneWay:
-		return p.fail(path, fmt.Sprintf("names no link; %s needs from and to, or between, or the id of a worker (not for Cut)", in.Op))
+		needed := "id, or from and to, or between"
+		if in.Op == faults.Cut {
+			needed = "from and to, or between"
+		}
+		return p.fail(path, fmt.Sprintf("names no link; %s needs %s", in.Op, needed))
 	case in.ID != nil:
 		return p.worker(s, path+".id", *in.ID)
 	}

@@ -236,8 +236,8 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{trace, "LinkTrace, at: 1, id: 1, direction: up, rate_up: 1mbit, file: traces/four.trace", "x.yaml:14: real.injects[0]: LinkTrace takes no properties of links; remove them, or use Link"},
 		{flap, "id: 0, period: 3000", "x.yaml:15: real.injects[1].down: is missing; Flap needs it"},
 		{flap, "id: 0, period: 300, down: 300", "x.yaml:15: real.injects[1].down: is 300; it must lie between 1 and 299, one less than the period"},
-		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale × dilation of 100 the link is down for 60ms and up for 10ms, but each must last at least 20ms; make both longer"},
-		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs from and to, or between, or the id of a worker (not for Cut)"},
+		{flap, "id: 0, period: 700, down: 600", "x.yaml:15: real.injects[1].period: with a time_scale × dilation of 100 the link is down for 60ms and up for 10ms, but each phase must last at least 20ms; lengthen down and period, or raise real.time_scale"},
+		{flap, "period: 3000, down: 500", "x.yaml:15: real.injects[1]: names no link; Flap needs id, or from and to, or between"},
 		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between: cannot be combined with id, from or to; give between alone for both ways of a pair"},
 		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between: must name two nodes, not 3"},
 		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: there is no node "w9"; the nodes are coordinator, w0, w1`},
@@ -245,7 +245,7 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{"between: [w1, coordinator]", "from: w1, to: w0", "x.yaml:17: real.injects[3]: Refuse applies to both directions: give between instead of from and to, or id for all paths of a worker"},
 		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: there is no node "w7"`},
 		{"between: [w1, coordinator]", "down: 5", "x.yaml:17: real.injects[3].down: Refuse takes no down (only Flap does); remove it"},
-		{", between: [w1, coordinator]", "", "x.yaml:17: real.injects[3]: names no link; Refuse needs id, or between"},
+		{", between: [w1, coordinator]", "", "x.yaml:17: real.injects[3]: names no link; Refuse needs id or between"},
 	} {
 		_, err := scenarios.Load(write(t, strings.Replace(repeating, c.from, c.to, 1), four))
 		if err == nil || !strings.Contains(err.Error(), "/"+c.want) {

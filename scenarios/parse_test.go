@@ -58,20 +58,20 @@ func TestBadInput(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
 		{"unknown field", "horizon:", "horizn:", "bad.yaml:9: horizn: unknown field; did you mean horizon?"},
 		{"unknown field of a worker", worker1, "{id: 1, inner_step_maen: 3}", "bad.yaml:4: workers[1].inner_step_maen: unknown field; did you mean inner_step_mean?"},
-		{"unknown field without a likeness", "quorum: 0.75", "patience: 3", "bad.yaml:16: policy.straggler.patience: unknown field; the fields here are quorum, k, window, min_history, min_slack, sideline_limit, finish_steps"},
-		{"field of a section without any", "straggler: {quorum: 0.75}", "baseline: {quorum: 1}", "bad.yaml:16: policy.baseline.quorum: unknown field; there are no fields here"},
+		{"unknown field without a likeness", "quorum: 0.75", "patience: 3", "bad.yaml:16: policy.straggler.patience: unknown field; the known fields are quorum, k, window, min_history, min_slack, sideline_limit, finish_steps"},
+		{"field of a section without any", "straggler: {quorum: 0.75}", "baseline: {quorum: 1}", "bad.yaml:16: policy.baseline.quorum: unknown field; no fields are allowed"},
 		{"unknown policy", "straggler: {quorum: 0.75}", "stragler: {quorum: 1}", "bad.yaml:16: policy.stragler: unknown field; did you mean straggler?"},
 		{"unknown link property", "rate_up:", "rateup:", "bad.yaml:20: real.links.default.rateup: unknown field; did you mean rate_up?"},
 		{"name with a slash", "seed: 42", "seed: 42\nname: a/x", `bad.yaml:2: name: "a/x" has a slash, but files are named after the scenario; write a name without slashes`},
-		{"unlike any field", "seed: 42", "seed: 42\ncolour: x", "bad.yaml:2: colour: unknown field; the fields here are name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work, train"},
+		{"unlike any field", "seed: 42", "seed: 42\ncolour: x", "bad.yaml:2: colour: unknown field; the known fields are name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work, train"},
 
 		{"duplicate id", "id: 1, join", "id: 0, join", "bad.yaml:4: workers[1].id: worker 0 is already workers[0]; give each worker an id of its own"},
 		{"inject for nobody", "op: Slow, id: 1", "op: Slow, id: 7", "bad.yaml:6: injects[0].id: there is no worker 7; the workers are 0, 1"},
 		{"partition of nobody", inject, "{op: Partition, ids: [1, 7], at: 0}", "bad.yaml:6: injects[0].ids[1]: there is no worker 7; the workers are 0, 1"},
 		{"partition of one twice", inject, "{op: Partition, ids: [1, 1], at: 0}", "bad.yaml:6: injects[0].ids[1]: worker 1 is named twice; keep one"},
 		{"partition without ids", inject, "{op: Partition, at: 0}", "bad.yaml:6: injects[0].ids: is missing; Partition needs the ids of the workers to cut off"},
-		{"partition of none", inject, "{op: Partition, ids: [], at: 0}", "bad.yaml:6: injects[0].ids: is empty; name the workers that Partition is for"},
-		{"heal of none", inject, "{op: ClearPartition, ids: [], at: 0}", "bad.yaml:6: injects[0].ids: is empty; name the workers that ClearPartition is for"},
+		{"partition of none", inject, "{op: Partition, ids: [], at: 0}", "bad.yaml:6: injects[0].ids: is empty; name the workers to which Partition applies"},
+		{"heal of none", inject, "{op: ClearPartition, ids: [], at: 0}", "bad.yaml:6: injects[0].ids: is empty; name the workers to which ClearPartition applies"},
 		{"partition with id", inject, "{op: Partition, id: 1, at: 0}", "bad.yaml:6: injects[0].id: Partition takes a list: write ids: [1]"},
 		{"crash with ids", inject, "{op: Crash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: Crash takes one worker: write id"},
 		{"crash of nobody named", inject, "{op: Crash, at: 0}", "bad.yaml:6: injects[0].id: is missing; Crash needs the id of a worker"},
@@ -130,8 +130,8 @@ func TestBadInput(t *testing.T) {
 		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack: is -1; it must lie between 0 and 1000000000000000"},
 		{"horizon before the first join", "join_at: 0, inner_step_mean: 1000, inner_step_jitter: 0}\n  - {id: 1, join_at: 500,", "join_at: 9000000, inner_step_mean: 1}\n  - {id: 1, join_at: 5000000,", "bad.yaml:9: horizon: is 5000000, but the first worker joins at 5000000; the horizon must lie after it"},
 
-		{"join beyond the horizon", "join_at: 500", "join_at: 5000001", "bad.yaml:4: workers[1].join_at: is 5000001, but the horizon is 5000000, and a run ends at its horizon; move it to an earlier time, raise the horizon or remove it"},
-		{"inject beyond the horizon", "op: Slow, id: 1, at: 0", "op: Slow, id: 1, at: 6000000", "bad.yaml:6: injects[0].at: is 6000000, but the horizon is 5000000, and a run ends at its horizon; move it to an earlier time, raise the horizon or remove it"},
+		{"join beyond the horizon", "join_at: 500", "join_at: 5000001", "bad.yaml:4: workers[1].join_at: is 5000001, but the horizon is 5000000, and a run ends at its horizon; give an earlier time, raise the horizon, or remove the entry"},
+		{"inject beyond the horizon", "op: Slow, id: 1, at: 0", "op: Slow, id: 1, at: 6000000", "bad.yaml:6: injects[0].at: is 6000000, but the horizon is 5000000, and a run ends at its horizon; give an earlier time, raise the horizon, or remove the entry"},
 
 		{"missing field", "horizon: 5000000\n", "", "bad.yaml:1: horizon: is missing; add it"},
 		{"missing field of a worker", worker1, "{id: 1}", "bad.yaml:4: workers[1].inner_step_mean: is missing; add it"},
@@ -374,7 +374,7 @@ func loadBack(t *testing.T, s *scenarios.Scenario) {
 func TestLoadNamesTheLibrary(t *testing.T) {
 	t.Chdir(t.TempDir())
 	_, err := scenarios.Load("homogenous")
-	want := "homogenous: there is no such file and no such scenario in the library, which has charlm_regions, charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, prime_defaults, short_stalls, spot_fleet, three_regions, torchft_groups, torchft_mtbf_15s, torchft_mtbf_60s, torchft_t01, torchft_t02, torchft_t03, torchft_t04, torchft_t05, torchft_t06, torchft_t07, torchft_t08, torchft_t09, torchft_t10, torchft_t11, torchft_t12, torchft_t13, torchft_t14, torchft_t15, torchft_t16, torchft_t17, torchft_t18, transient_slow"
+	want := "homogenous: there is neither such a file nor such a scenario in the library; the library contains charlm_regions, charlm_straggler, churn_storm, coordinator_crash, crash_mid_round, diurnal, donor_dies, flapping_link, graceful_leave, homogeneous, joiner_dies, late_join, lognormal_16, mixed_gpus, mobile_uplink, noisy_neighbours, partition_heal, pause_resume, persistent_straggler, prime_defaults, short_stalls, spot_fleet, three_regions, torchft_groups, torchft_mtbf_15s, torchft_mtbf_60s, torchft_t01, torchft_t02, torchft_t03, torchft_t04, torchft_t05, torchft_t06, torchft_t07, torchft_t08, torchft_t09, torchft_t10, torchft_t11, torchft_t12, torchft_t13, torchft_t14, torchft_t15, torchft_t16, torchft_t17, torchft_t18, transient_slow"
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n  %v\nwant\n  %s", err, want)
 	}

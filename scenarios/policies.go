@@ -297,7 +297,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		}
 	}
 	if t, is := p.(*torchft.Policy); is && t.InitSync && s.Train.Ranks() > 1 && s.Exchange().Overlap > 0 {
-		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, but init_sync does not support overlapping rounds of groups of several ranks, whose training after a failure cannot be computed; set overlap to 0, init_sync to false, or group_world_size to 1", s.Exchange().Overlap)}
+		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, but with init_sync the training of overlapping rounds cannot be computed for groups of several ranks; set overlap to 0, init_sync to false, or group_world_size to 1", s.Exchange().Overlap)}
 	}
 	cfg := s.configuration()
 	cfg.Policy = p

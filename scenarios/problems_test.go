@@ -81,7 +81,7 @@ func TestManyProblems(t *testing.T) {
 		fmt.Fprintf(&workers, "  - {id: %d}\n", i)
 	}
 	_, err := scenarios.Parse("bad.yaml", []byte("workers:\n"+workers.String()))
-	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != 21 || lines[20] != "bad.yaml: there are more problems; these are the first 20" {
+	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != 21 || lines[20] != "bad.yaml: there are more problems than the 20 listed ones" {
 		t.Errorf("%d lines: %v", len(lines), err)
 	}
 }

@@ -64,7 +64,7 @@ func TestAssign(t *testing.T) {
 	var v things
 	for _, c := range [][3]string{
 		{"manyThings", "144e9", ""}, {"on", "true", ""}, {"name", "b", ""},
-		{"many", "1", "many: unknown field; the fields here are manyThings, on, name"},
+		{"many", "1", "many: unknown field; the known fields are manyThings, on, name"},
 		{"manyThings", "much", `manyThings: "much" is not a number`},
 		{"manyThings", "[1]", `manyThings: "[1]" is not a single value`},
 	} {

@@ -72,7 +72,7 @@ func (s *Scenario) Unasked() bool { return s.Real.Parameters == 0 && s.Train.For
 // program has. Every error is an *Error.
 func (s *Scenario) Sized(parameters int) (*Scenario, error) {
 	if n := s.Real.Parameters; n != parameters && !s.Unasked() {
-		return nil, &Error{File: s.Name, Field: "real.parameters", Problem: fmt.Sprintf("is %d, but the program has %d parameters; remove it, or correct one of the two", n, parameters)}
+		return nil, &Error{File: s.Name, Field: "real.parameters", Problem: fmt.Sprintf("is %d, but the program has %d parameters; correct or remove real.parameters, or correct the program", n, parameters)}
 	}
 	set, err := NewSetting("real.parameters", strconv.Itoa(parameters))
 	if err != nil {

@@ -126,7 +126,7 @@ func TestRegions(t *testing.T) {
 		{"", "every: 5, workers: {eu: [1], us: [0]}", ""},
 		{grouped, "every: 5", ""},
 		{grouped, "every: 1", ""},
-		{"", "every: 5", ":21: train.regions.workers: is missing, and real.links has no groups that could be the regions; give one of the two"},
+		{"", "every: 5", ":21: train.regions.workers: is missing, and real.links has no groups that could be the regions; give train.regions.workers or real.links.groups"},
 		{"    groups: {eu: {nodes: [w1]}}\n", "every: 5", ":23: train.regions: are the groups of real.links, but worker 0 is in no group; put the worker into a group, or give train.regions.workers"},
 		{"", "workers: {eu: [0, 1]}", ":21: train.regions.every: is missing; add it"},
 		{"", "every: 0, workers: {eu: [0, 1]}", ":21: train.regions.every: is 0; give the number of rounds from one global round to the next, at least 1"},
@@ -212,7 +212,7 @@ func TestInitSyncOfOverlappingRanks(t *testing.T) {
 	if _, err := s.Resolve("torchft:sync=true"); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Resolve("torchft:init_sync=true"); err == nil || !strings.Contains(err.Error(), "train.outer.overlap: is 1, but init_sync does not support") {
+	if _, err := s.Resolve("torchft:init_sync=true"); err == nil || !strings.Contains(err.Error(), "train.outer.overlap: is 1, but with init_sync the training") {
 		t.Errorf("error %v", err)
 	}
 }

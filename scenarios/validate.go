@@ -78,7 +78,7 @@ func (p *parser) validateHorizon(s *Scenario) {
 	}
 	beyond := func(field string, at policy.Time) {
 		if at > s.Horizon {
-			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and a run ends at its horizon; move it to an earlier time, raise the horizon or remove it", at, s.Horizon)))
+			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and a run ends at its horizon; give an earlier time, raise the horizon, or remove the entry", at, s.Horizon)))
 		}
 	}
 	for i, w := range s.Workers {
@@ -256,7 +256,7 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 	case in.Op == faults.Partition && in.IDs == nil:
 		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
 	case group && in.IDs != nil && len(in.IDs) == 0:
-		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
+		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers to which %s applies", in.Op))
 	case in.Lighthouse != nil && (*in.Lighthouse < 0 || *in.Lighthouse >= maxLighthouses):
 		return p.fail(path+".lighthouse", fmt.Sprintf("is %d; it must lie between 0 and %d", *in.Lighthouse, maxLighthouses-1))
 	case in.Op == faults.Slow && in.Factor == nil:

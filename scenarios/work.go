@@ -30,7 +30,7 @@ func (p *parser) validateWork(s *Scenario) {
 	steps := &s.Work.Steps
 	for i, w := range s.Workers {
 		if w.InnerStepJitter > 0 && !steps.TakesJitter() {
-			p.note(p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s); remove one of the two", w.InnerStepJitter, steps)))
+			p.note(p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s); remove inner_step_jitter or work.steps", w.InnerStepJitter, steps)))
 		}
 	}
 	steps.Ratios = nil

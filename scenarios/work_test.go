@@ -61,7 +61,7 @@ func TestBadWork(t *testing.T) {
 		{"lognormal, sigma", "normal, sigma: 0.1, shape", ":22: work.steps.shape: normal has no shape: only pareto has one; remove shape"},
 		{"lognormal, sigma: 0.3", "pareto", ":22: work.steps.sigma: is missing; pareto needs it, for example 0.3, or shape in its place"},
 		{"lognormal, sigma: 0.3", "pareto, shape: 1", ":22: work.steps.shape: is 1; it must lie in (1, 1000]"},
-		{"lognormal, sigma", "pareto, shape: 2, sigma", ":22: work.steps.shape: sigma already gives the variation; remove one of the two"},
+		{"lognormal, sigma", "pareto, shape: 2, sigma", ":22: work.steps.shape: sigma already gives the variation; remove sigma or shape"},
 		{"lognormal, sigma: 0.3", "trace", ":22: work.steps.file: is missing; trace needs it, for example traces/steps.csv"},
 		{"lognormal, sigma: 0.3", "trace, sigma: 1", ":22: work.steps.sigma: a trace already contains its variation; remove sigma"},
 		{"lognormal, sigma: 0.3", "trace, file: x.csv", ":22: work.steps.file: a trace can be read only if the scenario itself is read from a file"},
@@ -80,7 +80,7 @@ func TestBadWork(t *testing.T) {
 		{"mean_ok: 200000", "mean_ok: 0", ":26: work.noise.mean_ok: is 0; it must lie between 1 and 1000000000000"},
 		{"heat: 60000", "heat: -1", ":27: work.thermal.heat: is -1; it must lie between 1 and 1000000000000"},
 		{"amplitude: 0.3", "amplitude: 1", ":28: work.diurnal.amplitude: is 1; it must lie between 0 and 0.99"},
-		{"inner_step_jitter: 0}", "inner_step_jitter: 7}", ":3: workers[0].inner_step_jitter: is 7, but work.steps says how steps vary (lognormal, sigma 0.3); remove one of the two"},
+		{"inner_step_jitter: 0}", "inner_step_jitter: 7}", ":3: workers[0].inner_step_jitter: is 7, but work.steps says how steps vary (lognormal, sigma 0.3); remove inner_step_jitter or work.steps"},
 	} {
 		text := strings.Replace(valid+section, c.old, c.new, 1)
 		if text == valid+section {

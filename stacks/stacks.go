@@ -105,7 +105,11 @@ func Names() (names []string) {
 // Find returns a stack of the library, or the one in a folder if name has a slash.
 func Find(name string) (*Stack, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
-		return Read(os.DirFS(name), filepath.Base(filepath.Clean(name)))
+		s, err := Read(os.DirFS(name), filepath.Base(filepath.Clean(name)))
+		if err != nil {
+			return nil, errs.Usagef("the folder %s: %w", name, err)
+		}
+		return s, nil
 	}
 	if !slices.Contains(Names(), name) {
 		return nil, errs.Usagef("there is no stack %q: the stacks are %s; name a folder with a slash, as ./%[1]s", name, strings.Join(Names(), ", "))
@@ -121,7 +125,7 @@ func Find(name string) (*Stack, error) {
 func Read(folder fs.FS, name string) (*Stack, error) {
 	text, err := fs.ReadFile(folder, settings)
 	if err != nil {
-		return nil, errs.Usagef("the stack %s has no %s: %w", name, settings, err)
+		return nil, errs.Usagef("reading %s of the stack %s: %w", settings, name, err)
 	}
 	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder}
 	d := yaml.NewDecoder(bytes.NewReader(text))
@@ -205,6 +209,9 @@ func Choose(text string) (*Chosen, error) {
 		var part string
 		part, rest, _ = strings.Cut(rest, ":")
 		option, value, found := strings.Cut(part, "=")
+		if len(s.Options) == 0 {
+			return nil, errs.Usagef("stack %s: the stack %s has no options; remove %q", text, name, part)
+		}
 		if _, known := s.Options[option]; !known || !found {
 			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; the options of this stack are %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
 		}

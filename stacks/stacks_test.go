@@ -91,7 +91,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
-	for name, want := range map[string]string{"nothing": "the stacks are", "./nothing": "has no stack.yaml", "gloo:x=1": "timeout_s", "gloo:timeout_s=-1": "0 or above", "gloo:timeout_s": "not OPTION=VALUE"} {
+	for name, want := range map[string]string{"nothing": "the stacks are", "./nothing": "the folder ./nothing: reading stack.yaml of the stack nothing", "gloo:x=1": "timeout_s", "gloo:timeout_s=-1": "0 or above", "gloo:timeout_s": "not OPTION=VALUE"} {
 		if _, err := stacks.Choose(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}

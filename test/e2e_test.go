@@ -250,7 +250,7 @@ func (c headline) wrong(m testenv.Machine) error {
 	for _, name := range []string{"baseline", "straggler"} {
 		sim, real := c.Sim[name], c.Real[name]
 		if !real.Complete {
-			return fmt.Errorf("%s: the run ended incomplete after %d outer steps, with the reasons %q", name, real.OuterSteps, real.Fidelity.Reasons)
+			return fmt.Errorf("%s: the run ended early, after %d outer steps, with the reasons %q", name, real.OuterSteps, real.Fidelity.Reasons)
 		}
 		if m != (testenv.Machine{}) && real.Fidelity.Verdict != "valid" {
 			if evicted := slices.ContainsFunc(real.Evicted, slow); evicted != (name == "straggler") {
@@ -953,7 +953,7 @@ func TestWorkerDiesDuringStartUp(t *testing.T) {
 func TestIncompleteSimulation(t *testing.T) {
 	r := testbed(t, "simulate", "torchft_t06", "--policy", "baseline", "--json")
 	var sum record.Summary
-	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != exitInvalid || sum.Complete || !strings.Contains(r.stderr, "the run ended incomplete after 10 outer steps") {
+	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != exitInvalid || sum.Complete || !strings.Contains(r.stderr, "the run ended early, after 10 outer steps") {
 		t.Errorf("%v, exit code %d, complete %v: %s", err, r.code, sum.Complete, r.stderr)
 	}
 }

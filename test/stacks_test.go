@@ -146,7 +146,7 @@ func TestStackRefuses(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"run homogeneous --stack nothing":                  "there is no stack \"nothing\": the stacks are ",
-		"run homogeneous --stack ./nothing":                "the stack nothing has no stack.yaml",
+		"run homogeneous --stack ./nothing":                "reading stack.yaml of the stack nothing",
 		"run homogeneous --stack gloo:x=1":                 "is not OPTION=VALUE",
 		"run homogeneous --stack gloo --policy baseline":   "--policy and --stack cannot be combined",
 		"compare homogeneous --stack gloo --world sim":     "the simulator cannot play stacks",

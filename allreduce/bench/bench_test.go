@@ -376,7 +376,7 @@ func TestAnswer(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got := autoVerdict(results[4:]); got != "auto takes the fastest route in all 1 cases." {
+	if got := autoVerdict(results[4:]); got != "auto takes the fastest route in the only case." {
 		t.Errorf("%q", got)
 	}
 	if got := autoVerdict(results[:3]); got != "" {

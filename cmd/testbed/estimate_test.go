@@ -200,7 +200,7 @@ func TestEstimatesAsPages(t *testing.T) {
 func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
 	file := written(t, "run.json", "{}")
 	for want, args := range map[string][]string{
-		file + ": inputs: there are none; name a file with the output of testbed estimate --json": {file},
+		file + ": the file has no inputs; name a file with the output of testbed estimate --json": {file},
 		"a report shows one estimate, but 2 files are named; make a report for each file":         {file, file},
 		"--trace needs a run, and an estimate contains none":                                      {file, "--trace", "t.json"},
 	} {

@@ -57,7 +57,7 @@ func ParseAxis(text string) (Axis, error) {
 // newSetting makes a setting of a field that a sweep may vary.
 func newSetting(field, value string) (scenarios.Setting, error) {
 	if field == "seed" {
-		return scenarios.Setting{}, invalid(field, "is not a field to vary; give seeds with --seeds, which separates repeats from points")
+		return scenarios.Setting{}, invalid(field, "cannot be varied as a field; give the seeds with --seeds")
 	}
 	return scenarios.NewSetting(field, value)
 }
@@ -133,7 +133,7 @@ func ParseList(file string, data []byte) ([]Assignment, error) {
 		list = append(list, a)
 	}
 	if len(list) == 0 {
-		return nil, &scenarios.Error{File: file, Problem: "holds no assignment; write one JSON object a line"}
+		return nil, &scenarios.Error{File: file, Problem: "the file contains no assignment; write one JSON object on each line"}
 	}
 	return list, nil
 }
@@ -142,13 +142,13 @@ func parseAssignment(line []byte) (Assignment, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New(`is not a JSON object; write for example {"inner_steps": 4}`)
+		return nil, errors.New(`the assignment is not a JSON object; write for example {"inner_steps": 4}`)
 	}
 	var a Assignment
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
-			return nil, fmt.Errorf("is not a JSON object: %w", err)
+			return nil, fmt.Errorf("the assignment is not a JSON object: %w", err)
 		}
 		field := key.(string) // of an object
 		value, err := dec.Token()
@@ -174,10 +174,10 @@ func parseAssignment(line []byte) (Assignment, error) {
 		a = append(a, s)
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, errors.New("is not a JSON object: it does not end")
+		return nil, errors.New("the assignment is not a JSON object: the object does not end")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has text after the object; write one object a line")
+		return nil, errors.New("text follows the JSON object; write one object on each line")
 	}
 	return a, nil
 }

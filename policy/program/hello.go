@@ -48,7 +48,7 @@ func (h *hello) check() error {
 	}
 	for _, kind := range h.Answers {
 		if !slices.Contains(kinds, kind) {
-			return fmt.Errorf("says that it answers %q; the kinds of questions are %s", kind, strings.Join(kinds, ", "))
+			return fmt.Errorf("says that it answers the unknown question %q; the known questions are %s", kind, strings.Join(kinds, ", "))
 		}
 	}
 	if l := h.TimeLimit; l != nil && !(*l > 0 && *l <= maxTimeLimit) {
@@ -74,9 +74,9 @@ func (p *parameter) check() error {
 	case !number && p.Type != "bool" && p.Type != "string":
 		return fmt.Errorf("says that its parameter %s has the type %q; choose int, float, bool or string", p.Name, p.Type)
 	case !number && (p.Min != nil || p.Max != nil):
-		return fmt.Errorf("says that its parameter %s has a min or max; only int and float have these", p.Name)
+		return fmt.Errorf("says that its parameter %s has a min or max; only parameters of the types int and float may have a min or max", p.Name)
 	case p.Range != nil && p.Type == "string":
-		return fmt.Errorf("says that its parameter %s has a range; a string has none", p.Name)
+		return fmt.Errorf("says that its parameter %s has a range; parameters of the type string may not have a range", p.Name)
 	}
 	if r := p.Range; r != nil && (!(r.High >= r.Low) || r.Log && r.Low <= 0 || r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers) {
 		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, low must be above 0 with log, and of must be absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)

@@ -102,7 +102,7 @@ def test_a_coroutine_that_is_cancelled(real_network, own_folder):
 def test_an_invalid_result_is_carried(own_folder):
     sc = tb.Scenario.library("persistent_straggler")
     sc.horizon = 15_000
-    with pytest.raises(tb.InvalidResult, match="the run ended incomplete after 1 outer step") as failed:
+    with pytest.raises(tb.InvalidResult, match="the run ended early, after 1 outer step") as failed:
         tb.simulate(sc, "baseline")
     assert not failed.value.result.complete and failed.value.result.outer_steps == 1
 

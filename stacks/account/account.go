@@ -102,7 +102,7 @@ func Of(s *resolved.Scenario, inexact bool, events []record.ProgramEvent) Result
 	slices.SortStableFunc(c.events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
 	c.Events = c.events
 	if c.disputed > len(c.Disputes) {
-		c.Disputes = append(c.Disputes, fmt.Sprintf("further contradictions in the marks of the programs: %d", c.disputed-len(c.Disputes)))
+		c.Disputes = append(c.Disputes, fmt.Sprintf("further contradictions between the marks that the programs wrote: %d", c.disputed-len(c.Disputes)))
 	}
 	return c.Result
 }
@@ -336,7 +336,8 @@ func (c *clerk) rounds() {
 	last := c.first
 	for _, round := range slices.Sorted(maps.Keys(c.commits)) {
 		if round != c.Rounds+1 || round > c.s.TargetOuterSteps {
-			c.dispute("a worker reports that round %d is complete, but the last complete round is %d, of %d", round, c.Rounds, c.s.TargetOuterSteps)
+			by := slices.Min(slices.Collect(maps.Keys(c.commits[round])))
+			c.dispute("%s reports that round %d is complete, but the last complete round is %d, of %d", by.Node(), round, c.Rounds, c.s.TargetOuterSteps)
 			return
 		}
 		last = c.complete(round, last)
@@ -393,7 +394,7 @@ func (c *clerk) complete(round int, after policy.Time) policy.Time {
 		for state.Hash = range hashes {
 		}
 	default:
-		c.dispute("round %d: its workers ended with %d different states", round, len(hashes))
+		c.dispute("round %d: the hashes of the workers' results differ (different hashes: %d)", round, len(hashes))
 	}
 	c.add(record.Event{T: end, Type: record.ReduceDone, Round: round, Epoch: epoch, Participants: participants, Duration: slowest, BytesSent: sent})
 	c.add(state)
@@ -448,9 +449,9 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 				steps, of := block[place*lanes+1]/share, math.Round(block[place*lanes+2]/share)
 				switch a, is := c.arrivals[key{round, id}]; {
 				case int(of) != round%roundsModulo:
-					c.dispute("round %d: the average of %s has work of %s from round %g", round, by.Node(), id.Node(), of)
+					c.dispute("round %d: the average of %s contains work of %s from round %g", round, by.Node(), id.Node(), of)
 				case !is:
-					c.dispute("round %d: the average of %s has work of %s, but %[3]s has not reported its arrival", round, by.Node(), id.Node())
+					c.dispute("round %d: the average of %s contains work of %s, but %[3]s has not reported its arrival", round, by.Node(), id.Node())
 				case math.Abs(steps-float64(a.steps)) > 0.5:
 					c.dispute("round %d: %s reports that it took its inner steps (%d), but its work in the average of %s has %.3g", round, id.Node(), a.steps, by.Node(), steps)
 				}
@@ -461,7 +462,7 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 			if k == 0 {
 				group = here
 			} else if strings.Join(here, " ") != strings.Join(group, " ") {
-				c.dispute("round %d: parts of the average of %s have the work of different workers: one part of %s, another part of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
+				c.dispute("round %d: parts of the average of %s contain the work of different workers: one part that of %s, another part that of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
 			}
 		}
 		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {

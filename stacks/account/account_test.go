@@ -148,21 +148,21 @@ func TestDisputes(t *testing.T) {
 	}{
 		"sound":         {func(s *story) { s.round(1000, 1, lanes(half(1), half(1), nobody)) }, ""},
 		"left out":      {func(s *story) { s.round(1000, 1, lanes([3]float64{1, 2, 1}, nobody, nobody)) }, "w1 reports that it took part (inner steps: 2), but its own average lacks its work"},
-		"never came":    {func(s *story) { s.round(1000, 1, lanes(half(1), nobody, half(1))) }, "has work of w2, but w2 has not reported its arrival"},
-		"another round": {func(s *story) { s.round(1000, 1, lanes(half(1), half(7), nobody)) }, "has work of w1 from round 7"},
+		"never came":    {func(s *story) { s.round(1000, 1, lanes(half(1), nobody, half(1))) }, "contains work of w2, but w2 has not reported its arrival"},
+		"another round": {func(s *story) { s.round(1000, 1, lanes(half(1), half(7), nobody)) }, "contains work of w1 from round 7"},
 		"counted twice": {func(s *story) { s.round(1000, 1, lanes([3]float64{2. / 3, 2, 1}, [3]float64{1. / 3, 2, 1}, nobody)) }, "has unequal shares, from 0.333 to 0.667"},
 		"other steps":   {func(s *story) { s.round(1000, 1, lanes(half(1), [3]float64{0.5, 1, 1}, nobody)) }, "w1 reports that it took its inner steps (2), but its work in the average of w0 has 1"},
 		"a part alone": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody)+","+lanes([3]float64{1, 2, 1}, nobody, nobody))
-		}, "parts of the average of w0 have the work of different workers: one part of w0 w1, another part of w0"},
+		}, "parts of the average of w0 contain the work of different workers: one part that of w0 w1, another part that of w0"},
 		"no lanes":      {func(s *story) { s.round(1000, 1, "") }, "w0 does not report its average"},
 		"too few lanes": {func(s *story) { s.round(1000, 1, "[1, 2]") }, "w0 reports a vector of 2 lanes, but the vector has 12"},
-		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "a worker reports that round 2 is complete, but the last complete round is 0"},
+		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "w0 reports that round 2 is complete, but the last complete round is 0"},
 		"no such round": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody))
 			s.round(1050, 2, lanes(half(2), half(2), nobody))
 			s.round(1100, 3, lanes(half(3), half(3), nobody))
-		}, "a worker reports that round 3 is complete, but the last complete round is 2, of 2"},
+		}, "w0 reports that round 3 is complete, but the last complete round is 2, of 2"},
 		"different ends": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody))
 			s.mark(1032, "w1", "commit", `"round": 1, "hash": "other", "lanes": [`+lanes(half(1), half(1), nobody)+`]`)

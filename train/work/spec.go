@@ -236,7 +236,7 @@ func (s Steps) validate() error {
 	case d == Pareto && s.Sigma == nil && s.Shape == nil:
 		return needs("sigma", "0.3, or shape in its place")
 	case s.Sigma != nil && s.Shape != nil:
-		return errs.Fieldf("steps.shape", "sigma already gives the variation; remove one of the two")
+		return errs.Fieldf("steps.shape", "sigma already gives the variation; remove sigma or shape")
 	case s.Shape != nil && !(*s.Shape > 1 && *s.Shape <= 1000):
 		return errs.Fieldf("steps.shape", "is %v; it must lie in (1, 1000]", *s.Shape)
 	case s.Sigma == nil:

@@ -247,12 +247,12 @@ func Names(t reflect.Type) []string {
 func Known(t reflect.Type, name string) string {
 	names := Names(t)
 	if len(names) == 0 {
-		return "there are no fields here"
+		return "no fields are allowed"
 	}
 	if meant := Meant(t, name); meant != "" {
 		return fmt.Sprintf("did you mean %s?", meant)
 	}
-	return "the fields here are " + strings.Join(names, ", ")
+	return "the known fields are " + strings.Join(names, ", ")
 }
 
 // Meant is the field that an unknown one is spelt like, or "".
