@@ -450,7 +450,7 @@ func TestPageSaysWhoWasLost(t *testing.T) {
 	if !strings.Contains(page, want) {
 		t.Errorf("the page does not say %q", want)
 	}
-	if quiet := html(t, read(t, recorded)); strings.Contains(quiet, "Who was lost") {
+	if quiet := html(t, read(t, recorded)); strings.Contains(quiet, "Detection of lost workers") {
 		t.Error("a run without losses has a table of them")
 	}
 }
