@@ -55,7 +55,7 @@ entries:
 				at = k
 			case "id":
 				if hasKey(entry, "ids") {
-					wrong(i, entry, entry, "is given together with id; keep ids or id")
+					wrong(i, entry, entry, "is given together with id: keep ids or id")
 					continue entries
 				}
 			}
@@ -103,7 +103,7 @@ func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
 	}
 	for _, part := range parts {
 		if part.Kind != yaml.ScalarNode {
-			return nil, "has an entry that is neither an id nor a range; " + form
+			return nil, "has an entry that is neither an id nor a range: " + form
 		}
 		for text := range strings.SplitSeq(part.Value, ",") {
 			m := rangeOf.FindStringSubmatch(text)

@@ -115,7 +115,7 @@ func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 	}
 	switch len(counts) {
 	case 0:
-		return nil, 0, &TraceError{Problem: "is empty; each line is a time in milliseconds at which one full packet can be delivered"}
+		return nil, 0, &TraceError{Problem: "is empty: each line is a time in milliseconds at which one full packet can be delivered"}
 	case 1:
 		return nil, 0, &TraceError{line, "every time is 0, so the trace has no length; write its length in milliseconds in the last line"}
 	}

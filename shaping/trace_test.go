@@ -58,7 +58,7 @@ func TestParseTrace(t *testing.T) {
 
 func TestParseTraceNamesTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"", "line 0: is empty; each line is a time in milliseconds at which one full packet can be delivered"},
+		{"", "line 0: is empty: each line is a time in milliseconds at which one full packet can be delivered"},
 		{"0\n0\n", "line 2: every time is 0, so the trace has no length; write its length in milliseconds in the last line"},
 		{"1\n3\n2\n", "line 3: 2 ms comes after 3 ms; sort the lines"},
 		{"1\n-2\n", `line 2: "-2" is not a whole number of milliseconds from 0; write for example 25`},

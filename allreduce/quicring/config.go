@@ -107,7 +107,7 @@ func (c *Config) check() error {
 		return errors.New("entropy coding " + problem)
 	}
 	if c.Connections < 0 || c.Connections > allreduce.MaxConnections {
-		return fmt.Errorf("the number of connections to each peer is %d; it must lie between 0 and %d", c.Connections, allreduce.MaxConnections)
+		return fmt.Errorf("the number of connections to each peer is %d: it must lie between 0 and %d", c.Connections, allreduce.MaxConnections)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

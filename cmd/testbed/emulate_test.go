@@ -42,7 +42,7 @@ func TestEmulateSaysWhatIsWrong(t *testing.T) {
 		{"--repeat 0 must be at least 1", []string{"--emulate", "--repeat", "0"}},
 		{"--world real: choose sim or both", []string{"--emulate", "--world", "real"}},
 		{"--links applies to real runs only", []string{"--emulate", "--world", "sim", "--links", "user"}},
-		{"--emulate: numNodes: is 1: one node has no peer to sync with", []string{"--emulate", "--world", "sim", "--set", "numNodes=1"}},
+		{"--emulate: numNodes is 1: one node has no peer to sync with", []string{"--emulate", "--world", "sim", "--set", "numNodes=1"}},
 	} {
 		_, err := estimated(c.args...)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || exitCode(err) != exitUsage {

@@ -115,7 +115,7 @@ func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	// Each slice of the vector has lanes for each worker.
 	const lanes = 4
 	if n := lanes * len(s.Workers) * len(s.Workers); s.Parameters < n {
-		return &scenarios.Error{Field: "real.parameters", Problem: fmt.Sprintf("is %d; it must be at least %d for a stack with %s", s.Parameters, n, errs.Count(len(s.Workers), "worker"))}
+		return &scenarios.Error{Field: "real.parameters", Problem: fmt.Sprintf("is %d: it must be at least %d for a stack with %s", s.Parameters, n, errs.Count(len(s.Workers), "worker"))}
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func (h *hello) check() error {
 		}
 	}
 	if l := h.TimeLimit; l != nil && !(*l > 0 && *l <= maxTimeLimit) {
-		return fmt.Errorf("says that time_limit_s is %v; it must lie in (0, %d]", *l, maxTimeLimit)
+		return fmt.Errorf("says that time_limit_s is %v: it must lie in (0, %d]", *l, maxTimeLimit)
 	}
 	seen := map[string]bool{}
 	for i := range h.Parameters {
@@ -88,7 +88,7 @@ func (p *parameter) check() error {
 			p.Default = int64(f)
 		}
 		if !is {
-			return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
+			return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s: correct the default", p.Name, p.Type)
 		}
 		if problem := p.outside(f); problem != "" {
 			return fmt.Errorf("says that the default of its parameter %s %s", p.Name, problem)
@@ -96,10 +96,10 @@ func (p *parameter) check() error {
 		return nil
 	}
 	if _, is := p.Default.(bool); is != (p.Type == "bool") {
-		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
+		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s: correct the default", p.Name, p.Type)
 	}
 	if _, is := p.Default.(string); is != (p.Type == "string") {
-		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
+		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s: correct the default", p.Name, p.Type)
 	}
 	return nil
 }
@@ -109,9 +109,9 @@ func (p *parameter) check() error {
 func (p *parameter) outside(v float64) string {
 	switch {
 	case p.Min != nil && v < *p.Min:
-		return fmt.Sprintf("is %v; it must be at least %v", v, *p.Min)
+		return fmt.Sprintf("is %v: it must be at least %v", v, *p.Min)
 	case p.Max != nil && v > *p.Max:
-		return fmt.Sprintf("is %v; it must be at most %v", v, *p.Max)
+		return fmt.Sprintf("is %v: it must be at most %v", v, *p.Max)
 	}
 	return ""
 }
@@ -169,7 +169,7 @@ func (h *hello) values(given map[string]Value) ([]any, error) {
 		if len(known) == 0 {
 			return nil, fmt.Errorf("has no parameters, but %s is given", name)
 		}
-		return nil, fmt.Errorf("has no parameter %s; its parameters are %s", name, strings.Join(known, ", "))
+		return nil, fmt.Errorf("has no parameter %s: its parameters are %s", name, strings.Join(known, ", "))
 	}
 	return all, nil
 }

@@ -124,7 +124,7 @@ def test_the_doctor_says_what_is_missing(own_folder, monkeypatch):
     check = '[{"name":"sandbox","ok":false,"needed":true,"detail":"not permitted"}]'
     program_that(own_folder, monkeypatch, "echo '%s'" % check, "echo 'testbed: no real run is possible here' >&2", "exit 4")
     assert [c["name"] for c in tb.doctor().data if c["needed"] and not c["ok"]] == ["sandbox"]
-    program_that(own_folder, monkeypatch, "echo 'testbed: needs Linux' >&2", "exit 4")
+    program_that(own_folder, monkeypatch, "echo 'testbed needs Linux' >&2", "exit 4")
     with pytest.raises(tb.Unsupported, match="needs Linux"):
         tb.doctor()
 
