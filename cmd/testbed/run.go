@@ -140,6 +140,9 @@ if the emulation did not match its plan (fidelity invalid).`,
 		if policyName != "" && stack != "" {
 			return errs.Usagef("--policy and --stack cannot be combined: a stack decides by itself who takes part")
 		}
+		if cmd.Flags().Changed("stack") && stack == "" {
+			return errs.Usagef("--stack is empty: name a stack, such as --stack gloo; testbed stacks lists them")
+		}
 		if resume != "" || stack != "" {
 			return nil // it goes on under the same limit; a stack has policies of its own
 		}

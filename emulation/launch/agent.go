@@ -91,6 +91,7 @@ type agentSpec struct {
 	// Peers are the addresses to which a first byte is awaited; nil: it is not
 	// awaited.
 	Peers []netip.Addr
+	Most  Most
 }
 
 // agent is the process that manages the program of a node, in the node.
@@ -104,6 +105,8 @@ type agent struct {
 	running int // the process group of the program, 0 if none runs
 
 	pace *pace
+
+	marks, markBytes int // that have come from all programs of the node
 }
 
 // RunAgent is the process that manages the program of a node, in the node.
@@ -122,7 +125,12 @@ func RunAgent(self *network.Self) error {
 	a.roster.spare = append(a.roster.spare, a.spec.Spare...)
 	a.pace = newPace(a.roster, self.Raise)
 	go a.pace.keep(func(s sample) { self.Tell(agentReport{Sample: &s}) })
-	err = programs.ServeMarks(a.spec.Node, func(m programs.Mark) { a.self.Tell(agentReport{Mark: &m}) })
+	err = programs.ServeMarks(a.spec.Node, func(m programs.Mark) {
+		m.Node = a.spec.Node // whatever the sender says
+		if !a.tooMany(len(m.Type)) {
+			a.self.Tell(agentReport{Mark: &m})
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -252,18 +260,36 @@ func (a *agent) show(stream int) func([]byte) {
 func (a *agent) mark() func([]byte) {
 	var lines splitter
 	complained := false
-	return func(data []byte) {
-		for _, line := range lines.take(data) {
-			m, err := programs.ParseMark(line, a.spec.Node)
-			switch {
-			case err == nil:
-				a.self.Tell(agentReport{Mark: &m})
-			case !complained:
-				complained = true
-				a.self.Tell(agentReport{Complaint: fmt.Sprintf("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)})
-			}
+	complain := func(format string, args ...any) {
+		if !complained {
+			complained = true
+			a.self.Tell(agentReport{Complaint: fmt.Sprintf(format, args...)})
 		}
 	}
+	return func(data []byte) {
+		for _, line := range lines.take(data) {
+			if a.tooMany(len(line)) {
+				complain("the programs of the node wrote too many marks (more than %d, or %d MiB): all further marks are ignored", a.spec.Most.Marks, a.spec.Most.MarkBytes>>20)
+				continue
+			}
+			m, err := programs.ParseMark(line, a.spec.Node)
+			if err != nil {
+				complain("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)
+				continue
+			}
+			a.self.Tell(agentReport{Mark: &m})
+		}
+	}
+}
+
+// tooMany counts a mark of that many bytes, and reports whether there are too many.
+func (a *agent) tooMany(bytes int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.marks++
+	a.markBytes += bytes
+	most := a.spec.Most
+	return most.Marks > 0 && a.marks > most.Marks || most.MarkBytes > 0 && a.markBytes > most.MarkBytes
 }
 
 // await reports the end of the program, after its last output.

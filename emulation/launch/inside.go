@@ -38,12 +38,13 @@ type driver struct {
 	over    bool
 
 	incarnations map[string]int
+	told         map[string]bool   // programs that were told to end, and not by an inject
 	injects      map[string]Action // injects whose outcome the node's agent will report
 }
 
 // RunLaunch is Run in the sandbox.
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
-	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, injects: map[string]Action{}, began: time.Now()}
+	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, told: map[string]bool{}, injects: map[string]Action{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
@@ -85,7 +86,7 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	}
 	d.printer.close()
 	d.tellLeft()
-	result := Result{Exit: d.machine.Exit(), Cause: d.cause(), Unclocked: d.machine.Unclocked()}
+	result := Result{Exit: d.machine.Exit(), Cause: d.cause(), Limit: d.machine.Limited(), Unclocked: d.machine.Unclocked()}
 	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &result.Exit, Cause: result.Cause}); err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (d *driver) prepare() error {
 	for _, p := range d.spec.Machine.Programs {
 		nodes = append(nodes, p.Node)
 	}
-	d.printer, err = newPrinter(nodes, d.spec.Dir, d.spec.Colours, os.Stdout, os.Stderr,
+	d.printer, err = newPrinter(nodes, d.spec.Dir, d.spec.Most.Output, d.spec.Colours, os.Stdout, os.Stderr,
 		func(node string) {
 			d.s.Post(func() error { return d.order(node, order{Taken: true}) })
 		},
@@ -144,7 +145,7 @@ func (d *driver) prepare() error {
 	}
 	for _, node := range nodes {
 		agent, err := d.ground.Links.StartIn(node, network.ChildSpec{
-			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node), Peers: d.peers(node)}, Env: []string{"GOMAXPROCS=1"},
+			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node), Peers: d.peers(node), Most: d.spec.Most}, Env: []string{"GOMAXPROCS=1"},
 			OnData: func(data json.RawMessage) error { return d.heard(node, data) },
 			OnEnd: func(c *network.Child, reason string) error {
 				if d.over {
@@ -226,9 +227,12 @@ func (d *driver) do(a Action) error {
 			if err := d.injected(a, nil); err != nil {
 				return err
 			}
+		} else {
+			d.told[a.Node] = true
 		}
 		return d.order(a.Node, order{Signal: a.Signal})
 	case Kill:
+		d.told[a.Node] = true
 		return d.order(a.Node, order{Kill: true})
 	case PowerOff:
 		d.injects[a.Node] = a
@@ -337,6 +341,7 @@ func (d *driver) start(a Action) error {
 	if d.incarnations[a.Node] = a.Incarnation; a.Incarnation > 0 {
 		d.s.Tell("%.1f s: %s is started again, incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
 	}
+	d.told[a.Node] = false
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }
 
@@ -352,7 +357,7 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 		d.printer.in <- piece{node: node, stream: r.Stream, data: r.Data}
 	case r.Ended != nil:
 		d.printer.in <- piece{node: node, ended: true}
-		e := record.ProgramEvent{Type: record.ProgramExit, Node: node, Incarnation: d.incarnations[node], Code: &r.Ended.Code, Cause: r.Ended.Why}
+		e := record.ProgramEvent{Type: record.ProgramExit, Node: node, Incarnation: d.incarnations[node], Code: &r.Ended.Code, Cause: r.Ended.Why, Told: d.told[node]}
 		if r.Ended.Signal != 0 {
 			e.Signal = unix.SignalName(r.Ended.Signal)
 		}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"testbed/emulation"
@@ -70,10 +71,20 @@ const (
 	// spareRounds is the number of rounds that steps are drawn for, beyond the target.
 	spareRounds = 4
 
+	// What is kept of a node's output and marks. A program that writes for ever must not
+	// fill the disk.
+	mostOutput, mostMarkBytes = 64 << 20, 64 << 20
+
 	grace = 5 * time.Second
 	// envSettings names the file of the settings.
 	envSettings = "TESTBED_STACK"
 )
+
+// mostMarks is the number of marks that a node may write: several for each step and each
+// round, and as many again for attempts that fail.
+func mostMarks(s *resolved.Scenario) int {
+	return 10_000 + 4*(s.InnerSteps+10)*(s.TargetOuterSteps+spareRounds)
+}
 
 // Play plays the scenario and returns its summary. An error that wraps
 // errors.ErrUnsupported means that nothing has run.
@@ -204,12 +215,13 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 	o := launch.Options{
 		Network: programs.Network{Scenario: s, Links: p.o.Links},
 		Command: stack.Command(p.ready.Python, p.path(""), stack.Worker), Central: stack.Command(p.ready.Python, p.path(""), stack.Central),
-		MasterPort: 29500, Grace: grace, KeepGoing: true, Clock: programs.ClockMark,
+		MasterPort: 29500, Grace: grace, KeepGoing: true, Together: true, Clock: programs.ClockMark,
 		Limits: launch.Limits{
 			Startup: time.Duration(stack.Startup * float64(time.Second)), Silence: time.Duration(stack.Silence * float64(time.Second)),
 			Length: s.ClockDuration(s.Horizon - s.FirstJoin()),
 		},
 		Env:    append(stacks.Env(), envSettings+"="+p.path("settings.json")),
+		Most:   launch.Most{Output: mostOutput, Marks: mostMarks(s), MarkBytes: mostMarkBytes},
 		Cannot: stack.Cannot, Factors: factors, Output: log, Dir: p.path(""),
 		Event: p.hear, Progress: func(stage string) { p.o.Progress(emulation.Progress{Stage: stage}) },
 	}
@@ -275,11 +287,26 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, LeftOut: p.leftOut(),
 		FailedReductions: a.Attempts, Failures: a.Failures, Disputes: a.Disputes,
 	}
+	cause := result.Cause
+	if result.Limit != "" {
+		limit := result.Limit
+		if late := p.late(); result.Unclocked != "" && len(late) > 0 {
+			limit = fmt.Sprintf("no round began within %g s, because not all programs were ready: %s", p.o.Stack.Startup, strings.Join(late, ", "))
+		}
+		if cause == result.Limit {
+			cause = limit
+		}
+		sum.Stack.Failures = append(sum.Stack.Failures, limit)
+	}
 	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
 	switch {
 	case failed != nil:
-	case !complete && result.Cause != "":
-		sum.Fidelity.Reasons = []string{result.Cause + "; see " + p.path(record.LogsDir)}
+	case !complete && cause != "":
+		sum.Fidelity.Reasons = []string{cause + "; see " + p.path(record.LogsDir)}
+	case !complete && len(a.Failures) > 0:
+		sum.Fidelity.Reasons = []string{a.Failures[0] + "; see " + p.path(record.LogsDir)}
+	case !complete && len(a.Disputes) > 0:
+		sum.Fidelity.Reasons = []string{a.Disputes[0]}
 	case result.Fidelity != nil:
 		sum.Fidelity = result.Fidelity.Verdict
 		err = p.dir.WriteJSON(record.FidelityFile, result.Fidelity)
@@ -290,6 +317,21 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 		}
 	}
 	return sum, errors.Join(err, p.dir.WriteSummary(&sum, p.o.Scenario.Traces))
+}
+
+// late are the nodes whose programs have not announced that they are ready, of those that
+// must do so before the clock starts.
+func (p *player) late() (nodes []string) {
+	wanted := p.settings().Initial
+	if len(p.o.Stack.Central) > 0 {
+		wanted = append([]string{policy.CoordinatorNode}, wanted...)
+	}
+	for _, node := range wanted {
+		if _, err := os.Stat(filepath.Join(p.path("meeting"), node)); err != nil {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // links is the backend that was used.
