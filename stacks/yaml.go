@@ -46,9 +46,11 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		n = n.Alias
 	}
 	wrong := func(format string, args ...any) error {
+		subject := "the file "
 		if field != "" {
-			format = strings.ReplaceAll(field, "%", "%%") + ": " + format
+			subject = strings.ReplaceAll(field, "%", "%%") + ": "
 		}
+		format = subject + format
 		return fmt.Errorf("%d: "+format, append([]any{n.Line}, args...)...)
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
@@ -70,7 +72,7 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		}
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
-			return wrong("must be fields with values, as in {name: value}")
+			return wrong("must have fields with values, as in {name: value}")
 		}
 		return fillFields(n, field, v)
 	case reflect.Bool:

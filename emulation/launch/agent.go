@@ -217,7 +217,8 @@ func (a *agent) start(p cluster.Program) error {
 		}
 		return err
 	}
-	sinks := []func([]byte){a.show(1), a.show(2), a.mark()}
+	marks := a.mark()
+	sinks := []func([]byte){a.show(1), a.show(2), marks.take}
 	for _, sink := range sinks {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -244,7 +245,7 @@ func (a *agent) start(p cluster.Program) error {
 	for _, o := range outputs {
 		go o.pass()
 	}
-	go a.await(cmd, outputs)
+	go a.await(cmd, outputs, marks)
 	return nil
 }
 
@@ -256,29 +257,54 @@ func (a *agent) show(stream int) func([]byte) {
 	}
 }
 
-// mark handles the marks that a program writes, one on each line.
-func (a *agent) mark() func([]byte) {
-	var lines splitter
-	complained := false
-	complain := func(format string, args ...any) {
-		if !complained {
-			complained = true
-			a.self.Tell(agentReport{Complaint: fmt.Sprintf(format, args...)})
-		}
+// marks are the marks that a program writes, one on each line.
+type marks struct {
+	agent *agent
+
+	mu         sync.Mutex
+	lines      splitter
+	complained bool
+}
+
+func (a *agent) mark() *marks { return &marks{agent: a} }
+
+// take takes a piece of what the program has written.
+func (m *marks) take(data []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, line := range m.lines.take(data) {
+		m.line(line)
 	}
-	return func(data []byte) {
-		for _, line := range lines.take(data) {
-			if a.tooMany(len(line)) {
-				complain("the programs of the node wrote too many marks (more than %d, or %d MiB): all further marks are ignored", a.spec.Most.Marks, a.spec.Most.MarkBytes>>20)
-				continue
-			}
-			m, err := programs.ParseMark(line, a.spec.Node)
-			if err != nil {
-				complain("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)
-				continue
-			}
-			a.self.Tell(agentReport{Mark: &m})
-		}
+}
+
+// end takes what the program has left unfinished.
+func (m *marks) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, line := range m.lines.end() {
+		m.line(line)
+	}
+}
+
+func (m *marks) line(line []byte) {
+	a := m.agent
+	if a.tooMany(len(line)) {
+		m.complain("the programs of the node wrote too many marks (more than %d, or %d MiB): all further marks are ignored", a.spec.Most.Marks, a.spec.Most.MarkBytes>>20)
+		return
+	}
+	mark, err := programs.ParseMark(line, a.spec.Node)
+	if err != nil {
+		m.complain("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)
+		return
+	}
+	a.self.Tell(agentReport{Mark: &mark})
+}
+
+// complain reports the first error in a program's marks.
+func (m *marks) complain(format string, args ...any) {
+	if !m.complained {
+		m.complained = true
+		m.agent.self.Tell(agentReport{Complaint: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -293,7 +319,7 @@ func (a *agent) tooMany(bytes int) bool {
 }
 
 // await reports the end of the program, after its last output.
-func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
+func (a *agent) await(cmd *exec.Cmd, outputs []*output, marks *marks) {
 	// The number stays the program's until it is waited for, because signals may
 	// be under way.
 	var info unix.Siginfo
@@ -310,6 +336,9 @@ func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
 		o.drain()
 	}
 	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ws.Signaled() { // a program that was killed may have been about to write
+		marks.end()
+	}
 	e := &Ended{Node: a.spec.Node, Code: ws.ExitStatus()}
 	if ws.Signaled() {
 		e.Signal = ws.Signal()

@@ -107,6 +107,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	}
 	p := &player{o: o, s: values, ready: ready, first: map[int]bool{}}
 	if err := p.prepare(); err != nil {
+		if p.dir != "" { // it is half of a directory, and nothing has run
+			err = errors.Join(err, os.RemoveAll(string(p.dir)))
+		}
 		return record.Summary{}, err
 	}
 	return p.play(ctx)
