@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -58,7 +57,11 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 	if missing != "" {
 		return &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot be installed: " + missing, Fix: s.Install.Remedy}
 	}
-	if err := errors.Join(os.RemoveAll(venv), os.MkdirAll(filepath.Dir(venv), 0o755)); err != nil {
+	err = os.RemoveAll(venv)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(venv), 0o755)
+	}
+	if err != nil {
 		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
 	}
 	commands := [][]string{

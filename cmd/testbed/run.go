@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -179,6 +180,9 @@ if the emulation did not match its plan (fidelity invalid).`,
 		}
 		sum, err := flags.player(cmd, true)(cmd.Context(), r)
 		if err != nil {
+			if sum.Dir == "" && flags.out == "" {
+				_ = os.Remove(r.Dir) // if it is empty, nothing has run
+			}
 			if sum.Dir != "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", sum.Dir)
 			}

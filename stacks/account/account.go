@@ -228,10 +228,7 @@ func (c *clerk) judgeExits() {
 
 // limits are the least and the most value of a field of marks. The most of a round depends
 // on the scenario.
-type limits struct {
-	least, most float64
-	must        bool // the field may not be missing
-}
+type limits struct{ least, most float64 }
 
 const most = 1 << 53 // every whole number up to it is a float64
 
@@ -239,13 +236,13 @@ const most = 1 << 53 // every whole number up to it is a float64
 // the program's own.
 var fields = map[string]map[string]limits{
 	"start":      {},
-	"joined":     {"round": {1, 0, true}},
-	"agreed":     {"round": {1, 0, true}, "epoch": {0, most, true}},
-	"step":       {"round": {1, 0, true}, "step": {0, most, true}},
-	"arrive":     {"round": {1, 0, true}, "steps": {0, most, true}},
-	"reduce_end": {"round": {1, 0, true}},
-	"fetch_end":  {"round": {1, 0, true}},
-	"commit":     {"round": {1, 0, true}, "tx": {0, most, false}},
+	"joined":     {"round": {1, 0}},
+	"agreed":     {"round": {1, 0}, "epoch": {0, most}},
+	"step":       {"round": {1, 0}, "step": {0, most}},
+	"arrive":     {"round": {1, 0}, "steps": {0, most}},
+	"reduce_end": {"round": {1, 0}},
+	"fetch_end":  {"round": {1, 0}},
+	"commit":     {"round": {1, 0}},
 }
 
 // valid reports whether a mark has the fields that the account needs, with possible
@@ -264,11 +261,7 @@ func (c *clerk) valid(e *record.ProgramEvent) bool {
 		if name == "round" {
 			l.most = float64(c.s.TargetOuterSteps + 1) // for whoever is ready for one more
 		}
-		value, is := e.Fields[name]
-		if !is && !l.must {
-			continue
-		}
-		if x, is := value.(float64); !is || x != math.Trunc(x) || x < l.least || x > l.most {
+		if x, is := e.Fields[name].(float64); !is || x != math.Trunc(x) || x < l.least || x > l.most {
 			c.invalid(e, name, fmt.Sprintf("a whole number from %.0f to %.0f is needed", l.least, l.most))
 			return false
 		}
@@ -281,29 +274,36 @@ func (c *clerk) valid(e *record.ProgramEvent) bool {
 func (c *clerk) invalid(e *record.ProgramEvent, field, why string) {
 	if which := e.Node + " " + e.Mark + " " + field; !c.wrong[which] {
 		c.wrong[which] = true
-		text, _ := json.Marshal(e.Fields[field]) // it came as JSON
-		if len(text) > 40 {
-			text = append(text[:40], " …"...)
-		}
-		c.dispute("%s: the mark %s is ignored: its field %s is %s: %s", e.Node, e.Mark, field, strings.ToValidUTF8(string(text), ""), why)
+		c.dispute("%s: the mark %s is ignored: its field %s is %s: %s", e.Node, e.Mark, field, shown(e.Fields[field]), why)
 	}
 }
 
 // took is the duration in a mark. It lies within the life of the program.
 func (c *clerk) took(e *record.ProgramEvent) policy.Time {
-	value, is := e.Fields["duration_us"]
-	if !is {
-		return 0
-	}
 	const late = 1_000_000 // clocks are read one after the other
-	if d, is := value.(float64); is && d >= 0 && d <= float64(e.T-c.started[e.Node]+late) {
-		return c.span(policy.Time(d))
+	return c.span(policy.Time(c.optional(e, "duration_us", float64(e.T-c.started[e.Node]+late), "which is no time within the life of the program")))
+}
+
+// optional is a number from 0 to most in a mark, or 0 if the mark does not have it.
+func (c *clerk) optional(e *record.ProgramEvent, name string, most float64, why string) float64 {
+	value, is := e.Fields[name]
+	if x, number := value.(float64); !is || number && x >= 0 && x <= most {
+		return x
 	}
-	if which := e.Node + " " + e.Mark + " duration_us"; !c.wrong[which] {
+	if which := e.Node + " " + e.Mark + " " + name; !c.wrong[which] {
 		c.wrong[which] = true
-		c.dispute("%s: the duration_us of the mark %s is %v, which is no time within the life of the program", e.Node, e.Mark, value)
+		c.dispute("%s: the %s of the mark %s is %s, %s", e.Node, name, e.Mark, shown(value), why)
 	}
 	return 0
+}
+
+// shown is a value of a mark, for people.
+func shown(value any) string {
+	text, _ := json.Marshal(value) // it came as JSON
+	if len(text) > 40 {
+		text = append(text[:40], " …"...)
+	}
+	return strings.ToValidUTF8(string(text), "")
 }
 
 // number is a field of a mark.
@@ -360,7 +360,7 @@ func (c *clerk) mark(t policy.Time, e *record.ProgramEvent) {
 		if round == c.s.TargetOuterSteps && c.finished == 0 {
 			c.finished = e.T
 		}
-		c.commit(t, id, round, took, f)
+		c.commit(t, id, round, took, e)
 	}
 }
 
@@ -415,9 +415,14 @@ func (c *clerk) agreed(t policy.Time, e *record.ProgramEvent, round int) {
 	}
 }
 
-func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time, f map[string]any) {
-	m := commit{at: t, duration: took, sent: int64(number(f, "tx")), hash: text(f, "hash")}
+func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time, e *record.ProgramEvent) {
+	f := e.Fields
+	m := commit{at: t, duration: took, sent: int64(c.optional(e, "tx", most, "which is no number of bytes")), hash: text(f, "hash")}
 	blocks, _ := f["lanes"].([]any)
+	if n := len(c.s.Workers); len(blocks) > n {
+		c.dispute("round %d: %s reports the lanes of %d slices, but the vector has %d", round, id.Node(), len(blocks), n)
+		blocks = nil
+	}
 	for _, b := range blocks {
 		values, _ := b.([]any)
 		block := make([]float64, len(values))
@@ -536,7 +541,8 @@ func (c *clerk) compare(round int) {
 		alike := func(a, b []float64) bool {
 			return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) <= exact*max(1, math.Abs(x)) })
 		}
-		if !slices.EqualFunc(m.slices, c.commits[round][other].slices, alike) && m.hash != "" {
+		theirs := c.commits[round][other].slices
+		if m.hash != "" && len(m.slices) > 0 && len(theirs) > 0 && !slices.EqualFunc(m.slices, theirs, alike) {
 			c.dispute("round %d: %s and %s report the same state, but different averages", round, other.Node(), id.Node())
 		}
 	}
