@@ -44,7 +44,7 @@ func CreateDir(path string) (Dir, error) {
 	}
 	entries, err := os.ReadDir(abs)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("making the run directory: %w", err)
+		return "", fmt.Errorf("making the run directory: %w; choose another with --out", err)
 	}
 	if len(entries) > 0 {
 		return "", fmt.Errorf("the run directory %s is not empty; choose another", path)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -414,6 +416,16 @@ func (d *driver) broken(err error) error {
 	return nil
 }
 
+// printable is a line of a program without characters that control a terminal.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, line)
+}
+
 // longestCause is the longest shown part of a program's last line.
 const longestCause = 300
 
@@ -433,7 +445,7 @@ func (d *driver) cause() string {
 	if strings.HasPrefix(c.Text, "could not") {
 		text = c.Node + " " + c.Text
 	}
-	if last := d.printer.nodes[c.Node].cause; last != "" {
+	if last := printable(d.printer.nodes[c.Node].cause); last != "" {
 		if len(last) > longestCause {
 			last = strings.ToValidUTF8(last[:longestCause], "") + " …"
 		}

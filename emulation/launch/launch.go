@@ -48,6 +48,7 @@ type Options struct {
 	Grace      time.Duration
 	KeepGoing  bool
 	Together   bool // as in Config
+	Unattended bool // as in Config
 	Clock      programs.Rule
 	Limits     Limits
 	// Most limits what is kept of each node.
@@ -215,7 +216,7 @@ func (o *Options) job() (*spec, error) {
 	s := o.Scenario
 	first := s.FirstJoin()
 	j := &spec{
-		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Together: o.Together, Clock: o.Clock, Limits: o.Limits},
+		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Together: o.Together, Unattended: o.Unattended, Clock: o.Clock, Limits: o.Limits},
 		Starts:  map[string]start{}, Dir: o.Dir, Zero: first, Env: o.Env, Factors: o.Factors, Most: o.Most,
 		Colours: [2]bool{o.Output == nil && coloured(os.Stdout), o.Output == nil && coloured(os.Stderr)},
 	}

@@ -21,9 +21,12 @@ type Config struct {
 	// Together marks programs that begin together: the launch fails if one of them ends
 	// before the clock has started. Late programs are not among them.
 	Together bool
-	Clock    programs.Rule
-	Injects  []Inject // by their times
-	Limits   Limits
+	// Unattended marks programs that nobody would interrupt twice: after a signal of the
+	// user they have Grace to end.
+	Unattended bool
+	Clock      programs.Rule
+	Injects    []Inject // by their times
+	Limits     Limits
 }
 
 // Limits end a launch that makes no progress. Each is a failure, and ends all
@@ -535,6 +538,10 @@ func (m *Machine) signalled(sig syscall.Signal) {
 	if m.signals > 1 {
 		m.kills = false
 		m.killAll()
+		return
+	}
+	if m.cfg.Unattended {
+		m.end(sig)
 		return
 	}
 	m.pass(sig)

@@ -127,6 +127,13 @@ func TestMachine(t *testing.T) {
 			{1110, killed("w0"), "", 11100},
 			{1120, killed("w1"), "finish", -1},
 		}, 137, "w0 was ended by signal 9 (killed) 1.11s"},
+		"interrupted, with nobody to do it twice": {Config{Programs: workers(2), Grace: grace, Unattended: true, Clock: programs.ClockCommand}, []step{
+			{0, Began{}, startAll, -1},
+			{1000, Signalled{syscall.SIGTERM}, "signal w0 terminated; signal w1 terminated", 6000},
+			{1100, exit("w0", 0), "", 6000},
+			{6000, Tick{}, "kill w1", 16000},
+			{6010, killed("w1"), "finish", -1},
+		}, 137, "w1 was ended by signal 9 (killed) 6.01s"},
 		"interrupted before the start": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Signalled{syscall.SIGTERM}, "", -1},
 			{10, Began{}, "finish", -1},

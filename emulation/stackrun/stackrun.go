@@ -218,7 +218,7 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 	o := launch.Options{
 		Network: programs.Network{Scenario: s, Links: p.o.Links},
 		Command: stack.Command(p.ready.Python, p.path(""), stack.Worker), Central: stack.Command(p.ready.Python, p.path(""), stack.Central),
-		MasterPort: 29500, Grace: grace, KeepGoing: true, Together: true, Clock: programs.ClockMark,
+		MasterPort: 29500, Grace: grace, KeepGoing: true, Together: true, Unattended: true, Clock: programs.ClockMark,
 		Limits: launch.Limits{
 			Startup: time.Duration(stack.Startup * float64(time.Second)), Silence: time.Duration(stack.Silence * float64(time.Second)),
 			Length: s.ClockDuration(s.Horizon - s.FirstJoin()),
@@ -236,7 +236,10 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 		err = ctx.Err()
 	}
 	sum, werr := p.conclude(result, err)
-	return sum, errors.Join(err, werr)
+	if err == nil {
+		err = werr // of two errors, such as of a full disk, the first is the cause
+	}
+	return sum, err
 }
 
 // hear takes an event of the programs, and shows the progress that it means.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"testbed/policy"
 	"testbed/record"
@@ -327,7 +329,7 @@ func (c *clerk) mark(t policy.Time, e *record.ProgramEvent) {
 	took := c.took(e)
 	switch e.Mark {
 	case "start":
-		c.Version = cmp.Or(c.Version, text(f, "version"))
+		c.Version = cmp.Or(c.Version, printable(text(f, "version")))
 	case "joined":
 		c.join(t, id, round)
 	case "agreed":
@@ -362,6 +364,19 @@ func (c *clerk) mark(t policy.Time, e *record.ProgramEvent) {
 		}
 		c.commit(t, id, round, took, e)
 	}
+}
+
+// printable is text of a program that is shown to the user: without control characters,
+// and not too long.
+func printable(text string) string {
+	const longest = 200
+	runes := []rune(strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text))
+	return string(runes[:min(len(runes), longest)])
 }
 
 // join notes that a worker has become a member.
