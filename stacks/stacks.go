@@ -66,8 +66,10 @@ type Stack struct {
 	// Inexact says why workers' states differ in the last bits; empty: they are equal.
 	Inexact string `yaml:"inexact"`
 	// NoJoin says why no worker can join later; empty: it can.
-	NoJoin  string            `yaml:"no_join"`
-	Options map[string]Option `yaml:"options"`
+	NoJoin string `yaml:"no_join"`
+	// MinWorkers is the least number of workers; 0: any number.
+	MinWorkers int               `yaml:"min_workers"`
+	Options    map[string]Option `yaml:"options"`
 	// Startup and Silence are the most seconds until the first round begins, and
 	// between two marks of any worker.
 	Startup float64 `yaml:"startup_s"`

@@ -97,6 +97,8 @@ func TestErrors(t *testing.T) {
 		"description: a test|startup_s: .nan":                   "test/stack.yaml:1: startup_s: is .nan; it must be a number",
 		"description: a test|startup_s: soon":                   "test/stack.yaml:1: startup_s: is soon; it must be a number",
 		"description: a test|ours: perhaps":                     "test/stack.yaml:1: ours: is perhaps; it must be true or false",
+		"description: a test|min_workers: 1.5":                  "test/stack.yaml:1: min_workers: is 1.5; it must be a whole number",
+		"description: a test|min_workers: -1":                   "test/stack.yaml:1: min_workers: is -1; it must be a whole number",
 		"default: 1.5|default: .inf":                            "test/stack.yaml:8: options.wait_s.default: is .inf; it must be a number",
 		"default: 1.5|default: -1":                              "options.wait_s.default: is -1: it must be a number, 0 or above",
 		"default: 1.5|default: 1.5, max: 1":                     "options.wait_s.default: is 1.5: it must be a number from 0 to 1",

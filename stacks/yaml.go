@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -82,6 +83,12 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 	case reflect.Float64:
 		if n.Decode(v.Addr().Interface()) != nil || math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
 			return wrong("is %s; it must be a number", sample(n))
+		}
+	case reflect.Int:
+		if x, err := strconv.ParseUint(n.Value, 10, 31); err != nil || n.Kind != yaml.ScalarNode {
+			return wrong("is %s; it must be a whole number", sample(n))
+		} else {
+			v.SetInt(int64(x))
 		}
 	default: // text
 		if n.Kind != yaml.ScalarNode {

@@ -50,8 +50,8 @@ func needStack(t *testing.T, name string) {
 }
 
 // small2 has two workers that take two rounds; a worker that nobody can ask to leave is
-// asked to.
-const small2 = small + `injects: [{op: Leave, id: 1, at: 100}]
+// asked to, and one is to crash when all is over.
+const small2 = small + `injects: [{op: Leave, id: 1, at: 100}, {op: Crash, id: 0, at: 999000}]
 real: {time_scale: 100, parameters: 1000}
 `
 
@@ -114,7 +114,8 @@ func TestStackMisbehaves(t *testing.T) {
 			if version := map[bool]string{true: "fake 1"}[c.rounds > 0]; sum.Stack.Version != version {
 				t.Errorf("version %q", sum.Stack.Version)
 			}
-			if sum.Policy != "stack:"+folder+":mode="+mode || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") {
+			if sum.Policy != "stack:"+folder+":mode="+mode || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") ||
+				!slices.Equal(sum.Stack.Missed, []string{"all programs had ended before these injects: Crash w0"}) {
 				t.Errorf("%s: %+v", sum.Policy, sum.Stack)
 			}
 			if mode == "0" {

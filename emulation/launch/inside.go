@@ -87,8 +87,13 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 		return err
 	}
 	d.printer.close()
-	d.tellLeft()
-	result := Result{Exit: d.machine.Exit(), Cause: d.cause(), Limit: d.machine.Limited(), Unclocked: d.machine.Unclocked()}
+	left := d.left()
+	if d.machine.Exit() == 0 { // otherwise there is a better reason
+		for _, line := range left {
+			s.Tell("%s", line)
+		}
+	}
+	result := Result{Missed: append(d.machine.Missed(), left...), Exit: d.machine.Exit(), Cause: d.cause(), Limit: d.machine.Limited(), Unclocked: d.machine.Unclocked()}
 	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &result.Exit, Cause: result.Cause}); err != nil {
 		return err
 	}
@@ -98,22 +103,20 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	return s.Hand(note{Result: &result})
 }
 
-// tellLeft reports what did not happen before the end.
-func (d *driver) tellLeft() {
-	if d.machine.Exit() != 0 {
-		return // there is a better reason
-	}
+// left is what was not due before the end, in words.
+func (d *driver) left() (lines []string) {
 	injects, late := d.machine.Left()
 	for _, node := range late {
-		d.s.Tell("%s was not started: all other programs had ended before its join_at", node)
+		lines = append(lines, node+" was not started: all other programs had ended before its join_at")
 	}
 	var words []string
 	for _, in := range injects {
 		words = append(words, fmt.Sprintf("%s %s", in.Op, in.Node))
 	}
 	if len(words) > 0 {
-		d.s.Tell("all programs had ended before these injects: %s", strings.Join(words, ", "))
+		lines = append(lines, "all programs had ended before these injects: "+strings.Join(words, ", "))
 	}
+	return lines
 }
 
 // prepare starts the agents and the printer.

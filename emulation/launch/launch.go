@@ -86,6 +86,8 @@ type Result struct {
 	Cause string
 	// Limit is the limit that has ended the launch in words; empty if none has.
 	Limit string
+	// Missed are injects and late programs that did not happen, in words.
+	Missed []string
 	// Fidelity is the network's fidelity since the start of the scenario's clock.
 	// It is nil if the clock never started; Unclocked gives the reason.
 	Fidelity  *monitor.Record

@@ -162,7 +162,8 @@ type Machine struct {
 	giveUpAt time.Duration
 	givesUp  bool
 	cause    *Cause
-	limited  string // the limit that has ended the launch, in words; or empty
+	missed   []string // injects whose programs had ended, in words
+	limited  string   // the limit that has ended the launch, in words; or empty
 
 	now     time.Duration
 	actions []Action
@@ -230,6 +231,9 @@ func (m *Machine) Left() (injects []Inject, programs []string) {
 	}
 	return m.injects, programs
 }
+
+// Missed are the injects that had come when their programs had ended, in words.
+func (m *Machine) Missed() []string { return m.missed }
 
 // Next is when the machine needs a Tick, if ever.
 func (m *Machine) Next() (at time.Duration, ok bool) {
@@ -416,7 +420,9 @@ func (m *Machine) inject(in Inject) {
 		if p.phase == waiting {
 			what = "had not been started"
 		}
-		m.say("%s %s did not happen: the program of %[2]s %[3]s", in.Op, in.Node, what)
+		missed := fmt.Sprintf("%s %s did not happen: the program of %[2]s %[3]s", in.Op, in.Node, what)
+		m.missed = append(m.missed, missed)
+		m.say("%s", missed)
 		return
 	}
 	switch in.Op {

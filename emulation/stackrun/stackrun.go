@@ -118,6 +118,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 // fits reports a scenario that a stack cannot play at all.
 func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	first := s.FirstJoin()
+	if n := len(s.Workers); n < stack.MinWorkers {
+		return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("there is %s, but the stack %s needs at least %d", errs.Count(n, "worker"), stack.Name, stack.MinWorkers)}
+	}
 	for _, w := range s.Workers {
 		if w.JoinAt > first && stack.NoJoin != "" {
 			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s joins later, but the stack %s does not support joining: %s", w.ID.Node(), stack.Name, stack.NoJoin)}
@@ -290,7 +293,7 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 	sum.Dir = string(p.dir)
 	sum.Ignored = p.o.Scenario.Ignored(record.Real, false)
 	sum.Stack = &record.Stack{
-		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, LeftOut: p.leftOut(),
+		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, LeftOut: launch.LeftOut(p.s, len(p.o.Stack.Central) > 0, p.o.Stack.Cannot), Missed: result.Missed,
 		FailedReductions: a.Attempts, Failures: a.Failures, Disputes: a.Disputes,
 	}
 	cause := result.Cause
@@ -346,14 +349,4 @@ func (p *player) links() string {
 		return p.events[0].Run.Links
 	}
 	return p.o.Links
-}
-
-// leftOut are the injects of the scenario that the stack cannot suffer, with reasons.
-func (p *player) leftOut() (all []string) {
-	for _, in := range p.s.Injects {
-		if why := p.o.Stack.Cannot[in.Op]; why != "" {
-			all = append(all, fmt.Sprintf("%s: %s", in, why))
-		}
-	}
-	return all
 }
