@@ -263,10 +263,10 @@ type marks struct {
 
 	mu         sync.Mutex
 	lines      splitter
-	complained bool
+	complained map[string]bool // kinds of errors that have been reported
 }
 
-func (a *agent) mark() *marks { return &marks{agent: a} }
+func (a *agent) mark() *marks { return &marks{agent: a, complained: map[string]bool{}} }
 
 // take takes a piece of what the program has written.
 func (m *marks) take(data []byte) {
@@ -300,10 +300,10 @@ func (m *marks) line(line []byte) {
 	a.self.Tell(agentReport{Mark: &mark})
 }
 
-// complain reports the first error in a program's marks.
+// complain reports the first error of a kind in a program's marks.
 func (m *marks) complain(format string, args ...any) {
-	if !m.complained {
-		m.complained = true
+	if !m.complained[format] {
+		m.complained[format] = true
 		m.agent.self.Tell(agentReport{Complaint: fmt.Sprintf(format, args...)})
 	}
 }
