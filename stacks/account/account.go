@@ -109,11 +109,27 @@ func Of(s *resolved.Scenario, inexact bool, events []record.ProgramEvent) Result
 	c.judgeExits()
 	c.rounds()
 	slices.SortStableFunc(c.events, func(a, b record.Event) int { return cmp.Compare(a.T, b.T) })
-	c.Events = c.events
+	c.Events = c.distinct()
 	if c.disputed > len(c.Disputes) {
 		c.Disputes = append(c.Disputes, fmt.Sprintf("further contradictions in the marks of the programs: %d", c.disputed-len(c.Disputes)))
 	}
 	return c.Result
+}
+
+// distinct are the events without those that are in every way equal to an earlier one:
+// readers of records take them for damage.
+func (c *clerk) distinct() []record.Event {
+	seen := map[string]bool{}
+	all := slices.DeleteFunc(c.events, func(e record.Event) bool {
+		text, err := json.Marshal(e)
+		was := seen[string(text)]
+		seen[string(text)] = true
+		return err == nil && was
+	})
+	if n := len(c.events) - len(all); n > 0 {
+		c.dispute("marks that repeat others in every field, at the same time: %d", n)
+	}
+	return all
 }
 
 // at converts a time of the programs' record to scenario time. What happened before the

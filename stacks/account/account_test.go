@@ -1,11 +1,14 @@
 package account_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"testbed/policy"
 	"testbed/policy/timescale"
@@ -189,12 +192,17 @@ func TestDisputes(t *testing.T) {
 		"huge steps":       {one("arrive", `"round": 1, "steps": 1e300`), "its field steps is 1e+300"},
 		"negative bytes":   {one("commit", `"round": 1, "tx": -1`), "w1: the tx of the mark commit is -1, which is no number of bytes"},
 		"long nonsense":    {one("commit", `"round": "`+strings.Repeat("x", 1000)+`"`), `its field round is "` + strings.Repeat("x", 39) + " …:"},
-		"no epoch":         {one("agreed", `"round": 1, "members": ["w0"]`), "w1: the mark agreed is ignored: its field epoch is null"},
-		"no members":       {one("agreed", `"round": 1, "epoch": 9, "members": []`), "its field members is []: a list of nodes is needed"},
-		"a ghost":          {one("agreed", `"round": 1, "epoch": 9, "members": ["w0", "w7"]`), `its field members is ["w0","w7"]: all members must be workers of the scenario`},
-		"in the future":    {one("step", `"round": 1, "step": 1, "duration_us": 1e18`), "w1: the duration_us of the mark step is 1000000000000000000, which is no time within the life of the program"},
-		"back in time":     {one("fetch_end", `"round": 1, "duration_us": -5`), "w1: the duration_us of the mark fetch_end is -5"},
-		"a time in words":  {one("fetch_end", `"round": 1, "duration_us": "long"`), "the duration_us of the mark fetch_end is \"long\""},
+		"repeated marks": {func(s *story) {
+			for range 3 {
+				s.mark(1001, "w1", "step", `"round": 1, "step": 1, "duration_us": 1`)
+			}
+		}, "marks that repeat others in every field, at the same time: 2"},
+		"no epoch":        {one("agreed", `"round": 1, "members": ["w0"]`), "w1: the mark agreed is ignored: its field epoch is null"},
+		"no members":      {one("agreed", `"round": 1, "epoch": 9, "members": []`), "its field members is []: a list of nodes is needed"},
+		"a ghost":         {one("agreed", `"round": 1, "epoch": 9, "members": ["w0", "w7"]`), `its field members is ["w0","w7"]: all members must be workers of the scenario`},
+		"in the future":   {one("step", `"round": 1, "step": 1, "duration_us": 1e18`), "w1: the duration_us of the mark step is 1000000000000000000, which is no time within the life of the program"},
+		"back in time":    {one("fetch_end", `"round": 1, "duration_us": -5`), "w1: the duration_us of the mark fetch_end is -5"},
+		"a time in words": {one("fetch_end", `"round": 1, "duration_us": "long"`), "the duration_us of the mark fetch_end is \"long\""},
 		"more than a whole": {func(s *story) {
 			s.round(1000, 1, lanes([3]float64{1, 2, 1}, [3]float64{1, 2, 1}, nobody))
 		}, "round 1: the shares in the average of w0 add up to 2, not to 1"},
@@ -284,6 +292,64 @@ func TestFailures(t *testing.T) {
 		}
 		if r := account.Of(scenario(1), false, *s); strings.Join(r.Failures, "; ") != c.want {
 			t.Errorf("%s: %q, want %q", name, r.Failures, c.want)
+		}
+	}
+}
+
+// TestNonsense: whatever programs mark, there is a record that can be read, in order of
+// time, and a summary.
+func TestNonsense(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(all ...any) any { return all[random.IntN(len(all))] }
+	value := func() any {
+		return pick(nil, true, "w1", "x", "\x00\xff", 0., 1., 2., 3., 4., -1., 0.5, 1e18, -1e300, 1e300, []any{}, []any{"w0", "w1"}, []any{"w7", 3.}, map[string]any{},
+			[]any{[]any{0.5, 1., 0.5, 0.5, 0.5, 1., 0.5, 0.5, 0., 0., 0., 0.}}, []any{[]any{1e300, "x", nil}}, []any{[]any{-0.5, 0., 1e-300, 1., 1., 1., 1., 1., 0., 0., 0., 0.}})
+	}
+	nodes := []string{"w0", "w1", "w2", "w9", "coordinator", "the hub", ""}
+	for n := range 500 {
+		s := begin()
+		for range 30 {
+			e := record.ProgramEvent{Node: nodes[random.IntN(len(nodes))]}
+			switch random.IntN(8) {
+			case 0:
+				e.Type, e.Code = record.ProgramExit, new(random.IntN(3)-1)
+				e.Signal, _ = pick("", "SIGKILL", "SIGTERM").(string)
+			case 1:
+				e.Type, e.Incarnation = record.ProgramStart, random.IntN(3)
+			case 2:
+				e.Type = record.ProgramInject
+				e.Op, _ = pick("Crash", "Pause", "Resume", "Slow", "Preempt", "Restart").(string)
+			default:
+				e.Type = record.ProgramMark
+				e.Mark, _ = pick("joined", "agreed", "step", "arrive", "reduce_end", "fetch_end", "commit", "commit", "start", "other").(string)
+				e.Fields = map[string]any{"round": pick(1., 2.)}
+				for _, name := range []string{"round", "epoch", "members", "step", "steps", "duration_us", "lanes", "hash", "tx", "ok", "from", "error", "version", "node"} {
+					if random.IntN(3) == 0 {
+						e.Fields[name] = value()
+					}
+				}
+			}
+			s.add(random.IntN(100)+1000, e)
+		}
+		slices.SortStableFunc(*s, func(a, b record.ProgramEvent) int { return int(a.T - b.T) })
+		of := scenario(2)
+		r := account.Of(of, n%2 == 0, *s)
+		summarise(of, r)
+		var text bytes.Buffer
+		w := record.NewWriter(&text)
+		for _, e := range r.Events {
+			w.Write(e)
+		}
+		if err := w.Flush(); err != nil {
+			t.Errorf("story %d: %v", n, err)
+		}
+		if back, err := record.Read(&text); err != nil || len(back) != len(r.Events) || !slices.IsSortedFunc(r.Events, func(a, b record.Event) int { return int(a.T - b.T) }) {
+			t.Errorf("story %d: %d events of %d, %v", n, len(back), len(r.Events), err)
+		}
+		for _, line := range append(r.Disputes, r.Failures...) {
+			if strings.ContainsAny(line, "\n\x00") || !utf8.ValidString(line) {
+				t.Errorf("story %d: %q", n, line)
+			}
 		}
 	}
 }
