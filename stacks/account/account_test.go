@@ -329,7 +329,10 @@ func TestNonsense(t *testing.T) {
 					}
 				}
 			}
-			s.add(random.IntN(100)+1000, e)
+			at := random.IntN(100) + 1000
+			for range 1 + random.IntN(2) {
+				s.add(at, e)
+			}
 		}
 		slices.SortStableFunc(*s, func(a, b record.ProgramEvent) int { return int(a.T - b.T) })
 		of := scenario(2)
