@@ -81,23 +81,19 @@ type Stack struct {
 
 // Option is a number that the user may choose.
 type Option struct {
-	Default     float64  `yaml:"default"`
-	Description string   `yaml:"description"`
-	Min         *float64 `yaml:"min" json:",omitempty"` // nil: 0
-	Max         *float64 `yaml:"max" json:",omitempty"` // nil: there is none
+	Default     float64 `yaml:"default"`
+	Description string  `yaml:"description"`
+	Least       float64 `yaml:"least" json:",omitempty"`
+	Most        float64 `yaml:"most" json:",omitempty"` // 0: no limit
 }
 
 // fault says in words why a value is out of the option's range; it is empty if it is not.
 func (o Option) fault(value float64) string {
-	least := 0.0
-	if o.Min != nil {
-		least = *o.Min
-	}
 	switch {
-	case !(value >= least) || math.IsInf(value, 0):
-		return fmt.Sprintf("must be a number, %g or above", least)
-	case o.Max != nil && value > *o.Max:
-		return fmt.Sprintf("must be a number from %g to %g", least, *o.Max)
+	case o.Most > 0 && !(value >= o.Least && value <= o.Most):
+		return fmt.Sprintf("must be a number from %g to %g", o.Least, o.Most)
+	case !(value >= o.Least) || math.IsInf(value, 0):
+		return fmt.Sprintf("must be a number, %g or above", o.Least)
 	}
 	return ""
 }

@@ -57,6 +57,12 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil // as if it were not there
 	}
+	if own, is := v.Addr().Interface().(yaml.Unmarshaler); is {
+		if err := own.UnmarshalYAML(n); err != nil {
+			return wrong("%w", err)
+		}
+		return nil
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -90,11 +96,13 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		} else {
 			v.SetInt(int64(x))
 		}
-	default: // text
+	case reflect.String:
 		if n.Kind != yaml.ScalarNode {
 			return wrong("must be text")
 		}
 		v.SetString(n.Value)
+	default:
+		return wrong("cannot be read: a field of Go's type %v is not foreseen", v.Type())
 	}
 	return nil
 }
