@@ -97,6 +97,13 @@ func TestFolder(t *testing.T) {
 	if err := s.Extract(t.TempDir()); err == nil || !strings.Contains(err.Error(), "more than 64 MiB; leave only the stack's programs there") {
 		t.Errorf("%v", err)
 	}
+	pipe := t.TempDir() + "/"
+	if err := syscall.Mkfifo(filepath.Join(pipe, "stack.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stacks.Find(pipe); err == nil || !strings.HasSuffix(err.Error(), "/stack.yaml is not a file of at most 1 MiB") {
+		t.Errorf("%v", err)
+	}
 	if os.Geteuid() != 0 {
 		if err := errors.Join(os.Remove(filepath.Join(dir, "checkpoint")), os.Chmod(filepath.Join(dir, "worker.py"), 0)); err != nil {
 			t.Fatal(err)

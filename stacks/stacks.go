@@ -151,7 +151,14 @@ func Read(folder fs.FS, name string) (*Stack, error) { return read(folder, name,
 
 func read(folder fs.FS, name, dir string) (*Stack, error) {
 	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder, dir: dir}
-	text, err := fs.ReadFile(folder, settings)
+	about, err := fs.Stat(folder, settings)
+	if err == nil && (!about.Mode().IsRegular() || about.Size() > mostSettings) {
+		return nil, errs.Usagef("%s is not a file of at most %d MiB", s.file(), mostSettings>>20)
+	}
+	var text []byte
+	if err == nil {
+		text, err = fs.ReadFile(folder, settings)
+	}
 	if err != nil {
 		return nil, errs.Usagef("the stack %s has no readable %s: %w", cmp.Or(dir, name), settings, reason(err))
 	}
@@ -177,8 +184,9 @@ func reason(err error) error {
 
 // Limits of a stack's folder and settings.
 const (
-	mostBytes   = 64 << 20
-	mostSeconds = 1e6
+	mostBytes    = 64 << 20
+	mostSettings = 1 << 20
+	mostSeconds  = 1e6
 )
 
 // identifier is a name that cannot be mistaken for something else on a command line.

@@ -248,16 +248,16 @@ func (c *clerk) judgeExits() {
 // on the scenario.
 type limits struct{ least, most float64 }
 
-const most = 1 << 53 // every whole number up to it is a float64
+const largest = 1 << 53 // every whole number up to it is a float64
 
 // fields are the numbers in marks that the account uses. Other marks and other fields are
 // the program's own.
 var fields = map[string]map[string]limits{
 	"start":      {},
 	"joined":     {"round": {1, 0}},
-	"agreed":     {"round": {1, 0}, "epoch": {0, most}},
-	"step":       {"round": {1, 0}, "step": {0, most}},
-	"arrive":     {"round": {1, 0}, "steps": {0, most}},
+	"agreed":     {"round": {1, 0}, "epoch": {0, largest}},
+	"step":       {"round": {1, 0}, "step": {0, largest}},
+	"arrive":     {"round": {1, 0}, "steps": {0, largest}},
 	"reduce_end": {"round": {1, 0}},
 	"fetch_end":  {"round": {1, 0}},
 	"commit":     {"round": {1, 0}},
@@ -448,7 +448,7 @@ func (c *clerk) agreed(t policy.Time, e *record.ProgramEvent, round int) {
 
 func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time, e *record.ProgramEvent) {
 	f := e.Fields
-	m := commit{at: t, duration: took, sent: int64(c.optional(e, "tx", most, "which is no number of bytes")), hash: text(f, "hash")}
+	m := commit{at: t, duration: took, sent: int64(c.optional(e, "tx", largest, "which is no number of bytes")), hash: text(f, "hash")}
 	blocks, _ := f["lanes"].([]any)
 	if n := len(c.s.Workers); len(blocks) > n {
 		c.dispute("round %d: %s reports the lanes of %d slices, but the vector has %d", round, id.Node(), len(blocks), n)
