@@ -57,9 +57,14 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 	if missing != "" {
 		return &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot be installed: " + missing, Fix: s.Install.Remedy}
 	}
-	err = os.RemoveAll(venv)
+	// What is killed leaves everything in the environment, which the next installation
+	// replaces.
+	temporary := filepath.Join(venv, "tmp")
+	if err = os.RemoveAll(venv); err == nil {
+		err = os.MkdirAll(temporary, 0o755)
+	}
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(venv), 0o755)
+		err = s.Extract(venv)
 	}
 	if err != nil {
 		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
@@ -68,19 +73,25 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 		{python, "-m", "venv", "--system-site-packages", venv},
 		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", filepath.Join(venv, "adapter", s.Install.Requirements)},
 	}
+	pythons := len(commands) // the first commands are Python's
 	if s.Install.After != "" {
 		commands = append(commands, []string{"/bin/sh", filepath.Join(venv, "adapter", s.Install.After), venv})
 	}
 	for k, command := range commands {
-		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-		cmd.Stdout, cmd.Stderr = out, out
-		cmd.WaitDelay = time.Second
-		err := tether(cmd)
-		if err == nil && k == 0 {
-			// In the environment, because a command that is killed could not remove them.
-			err = s.Extract(venv)
+		prepare := func() *exec.Cmd {
+			cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+			cmd.Stdout, cmd.Stderr = out, out
+			cmd.WaitDelay = time.Second
+			if k < pythons {
+				cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
+			}
+			return cmd
 		}
-		if err != nil {
+		run := contain
+		if k >= pythons && os.Geteuid() != 0 { // mmdebstrap needs more than one user
+			run = func(prepare func() *exec.Cmd) error { return tether(prepare()) }
+		}
+		if err := run(prepare); err != nil {
 			_ = os.RemoveAll(venv) // half of it would be taken for the whole
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -90,6 +101,9 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 				Fix:     "see the output above; the packages come from PyPI; the installation needs: " + s.Install.Remedy,
 			}
 		}
+	}
+	if err := os.RemoveAll(temporary); err != nil {
+		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
 	}
 	if _, err = s.Check(ctx); err != nil {
 		return err

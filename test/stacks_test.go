@@ -137,7 +137,7 @@ func TestStackMisbehaves(t *testing.T) {
 }
 
 // rude is the folder of a stack of shell scripts whose workers fork, leave their session,
-// heed no signal, and write files in /dev/shm.
+// heed no signal, and write temporary files.
 func rude(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "rude")
@@ -151,6 +151,7 @@ func rude(t *testing.T) string {
 		"worker": `trap '' TERM INT HUP
 			setsid sleep 100 & (setsid sh -c 'sleep 100 & sleep 100') &
 			head -c 100000 /dev/zero >/dev/shm/` + filepath.Base(filepath.Dir(folder)) + filepath.Base(t.Name()) + `
+			mktemp "${TMPDIR:-/tmp}/testbed-rude.XXXXXX" >/dev/null
 			mount -t tmpfs none /mnt 2>/dev/null
 			echo '{"type": "start"}' >&3
 			while :; do echo line; echo '{"type": "step", "round": 1, "step": 1}' >&3; sleep 0.1; done`,

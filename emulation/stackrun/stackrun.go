@@ -75,6 +75,10 @@ const (
 	// fill the disk.
 	mostOutput, mostMarkBytes = 64 << 20, 64 << 20
 
+	// ownMemory is a directory of each node's own, which ends with the node. Libraries
+	// leave temporary files when their program is killed.
+	ownMemory = "/dev/shm"
+
 	grace = 5 * time.Second
 	// envSettings names the file of the settings.
 	envSettings = "TESTBED_STACK"
@@ -226,7 +230,7 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 			Startup: time.Duration(stack.Startup * float64(time.Second)), Silence: time.Duration(stack.Silence * float64(time.Second)),
 			Length: s.ClockDuration(s.Horizon - s.FirstJoin()),
 		},
-		Env:    append(stacks.Env(), envSettings+"="+p.path("settings.json")),
+		Env:    append(stacks.Env(), envSettings+"="+p.path("settings.json"), "TMPDIR="+ownMemory),
 		Most:   launch.Most{Output: mostOutput, Marks: mostMarks(s), MarkBytes: mostMarkBytes},
 		Cannot: stack.Cannot, Factors: factors, Output: log, Dir: p.path(""),
 		Event: p.hear, Progress: func(stage string) { p.o.Progress(emulation.Progress{Stage: stage}) },
