@@ -104,6 +104,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	if err := fits(values, o.Stack); err != nil {
 		return record.Summary{}, err
 	}
+	if err := record.Free(o.Dir); err != nil { // before a probe that may take a minute
+		return record.Summary{}, err
+	}
 	o.Progress(emulation.Progress{Stage: "looking for the software of the stack " + o.Stack.Name})
 	ready, err := o.Stack.Check(ctx)
 	if err != nil {
