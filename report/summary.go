@@ -148,6 +148,9 @@ func stackLines(s *record.Stack) (lines []string) {
 	for _, text := range s.LeftOut {
 		lines = append(lines, "left out, because the stack cannot do it: "+text)
 	}
+	for _, text := range s.Missed {
+		lines = append(lines, "did not happen: "+text)
+	}
 	for _, text := range s.Failures {
 		lines = append(lines, "a program of the stack failed: "+text)
 	}

@@ -7,22 +7,28 @@ package stacks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
-
-	"go.yaml.in/yaml/v3"
+	"unicode"
+	"unicode/utf8"
 
 	"testbed/internal/errs"
 	"testbed/scenarios/faults"
@@ -60,20 +66,36 @@ type Stack struct {
 	// Inexact says why workers' states differ in the last bits; empty: they are equal.
 	Inexact string `yaml:"inexact"`
 	// NoJoin says why no worker can join later; empty: it can.
-	NoJoin  string            `yaml:"no_join"`
-	Options map[string]Option `yaml:"options"`
+	NoJoin string `yaml:"no_join"`
+	// MinWorkers is the least number of workers; 0: any number.
+	MinWorkers int               `yaml:"min_workers"`
+	Options    map[string]Option `yaml:"options"`
 	// Startup and Silence are the most seconds until the first round begins, and
 	// between two marks of any worker.
 	Startup float64 `yaml:"startup_s"`
 	Silence float64 `yaml:"silence_s"`
 
 	folder fs.FS
+	dir    string // the folder on this machine, as an absolute path; empty: the library's
 }
 
 // Option is a number that the user may choose.
 type Option struct {
 	Default     float64 `yaml:"default"`
 	Description string  `yaml:"description"`
+	Least       float64 `yaml:"least" json:",omitempty"`
+	Most        float64 `yaml:"most" json:",omitempty"` // 0: no limit
+}
+
+// fault says in words why a value is out of the option's range; it is empty if it is not.
+func (o Option) fault(value float64) string {
+	switch {
+	case o.Most > 0 && !(value >= o.Least && value <= o.Most):
+		return fmt.Sprintf("must be a number from %g to %g", o.Least, o.Most)
+	case !(value >= o.Least) || math.IsInf(value, 0):
+		return fmt.Sprintf("must be a number, %g or above", o.Least)
+	}
+	return ""
 }
 
 // Install is a virtual environment to make.
@@ -105,11 +127,14 @@ func Names() (names []string) {
 // Find returns a stack of the library, or the one in a folder if name has a slash.
 func Find(name string) (*Stack, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
-		s, err := Read(os.DirFS(name), filepath.Base(filepath.Clean(name)))
+		dir, err := filepath.Abs(name)
 		if err != nil {
-			return nil, errs.Usagef("the folder %s: %w", name, err)
+			return nil, fmt.Errorf("looking for the folder of the stack %s: %w", name, err)
 		}
-		return s, nil
+		if about, err := os.Stat(dir); err != nil || !about.IsDir() || dir == "/" {
+			return nil, errs.Usagef("%s is not the folder of a stack: name a folder with a %s; options follow after a colon, as in %s:timeout_s=5", name, settings, name)
+		}
+		return read(os.DirFS(dir), filepath.Base(dir), dir)
 	}
 	if !slices.Contains(Names(), name) {
 		return nil, errs.Usagef("there is no stack %q: the stacks are %s; name a folder with a slash, as ./%[1]s", name, strings.Join(Names(), ", "))
@@ -122,57 +147,105 @@ func Find(name string) (*Stack, error) {
 }
 
 // Read reads a stack's folder.
-func Read(folder fs.FS, name string) (*Stack, error) {
-	text, err := fs.ReadFile(folder, settings)
-	if err != nil {
-		return nil, errs.Usagef("reading %s of the stack %s: %w", settings, name, err)
+func Read(folder fs.FS, name string) (*Stack, error) { return read(folder, name, "") }
+
+func read(folder fs.FS, name, dir string) (*Stack, error) {
+	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder, dir: dir}
+	about, err := fs.Stat(folder, settings)
+	if err == nil && (!about.Mode().IsRegular() || about.Size() > mostSettings) {
+		return nil, errs.Usagef("%s is not a file of at most %d MiB", s.file(), mostSettings>>20)
 	}
-	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(s); err != nil {
-		return nil, errs.Usagef("%s of the stack %s: %w", settings, name, err)
+	var text []byte
+	if err == nil {
+		text, err = fs.ReadFile(folder, settings)
+	}
+	if err != nil {
+		return nil, errs.Usagef("the stack %s has no readable %s: %w", cmp.Or(dir, name), settings, reason(err))
+	}
+	if err := decode(text, s); err != nil {
+		return nil, errs.Usagef("%s:%w", s.file(), err)
 	}
 	if err := s.check(); err != nil {
-		return nil, errs.Usagef("%s of the stack %s: %w", settings, name, err)
+		return nil, errs.Usagef("%s: %w", s.file(), err)
 	}
 	return s, nil
 }
+
+// file is the path of the stack's settings, for errors.
+func (s *Stack) file() string { return filepath.Join(cmp.Or(s.dir, s.Name), settings) }
+
+// reason is an error of a file system without the path, which the reader knows.
+func reason(err error) error {
+	if p, is := errors.AsType[*fs.PathError](err); is {
+		return p.Err
+	}
+	return err
+}
+
+// Limits of a stack's folder and settings.
+const (
+	mostBytes    = 64 << 20
+	mostSettings = 1 << 20
+	mostSeconds  = 1e6
+)
+
+// identifier is a name that cannot be mistaken for something else on a command line.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (s *Stack) check() error {
 	switch {
 	case len(s.Worker) == 0:
 		return errors.New("worker is missing: name the program of a worker, such as [worker.py]")
-	case len(s.Python) == 0:
-		return errors.New("python is missing: name interpreters to try, such as [python3]")
+	case len(s.Python) == 0 || slices.Contains(s.Python, ""):
+		return errors.New("python is missing, or has an empty name: name interpreters to try, such as [python3]")
 	case s.Probe == "":
 		return errors.New("probe is missing: name a program that ends without an error where the stack can run")
 	case s.Remedy == "" && s.Install == nil:
 		return errors.New("remedy is missing: say how to install what the stack needs")
-	case s.Startup <= 0 || s.Silence <= 0:
-		return fmt.Errorf("startup_s is %g and silence_s is %g: both must be above 0", s.Startup, s.Silence)
+	}
+	for field, seconds := range map[string]float64{"startup_s": s.Startup, "silence_s": s.Silence} {
+		if seconds <= 0 || seconds > mostSeconds {
+			return fmt.Errorf("%s: is %g: it must be above 0 and at most %g", field, seconds, mostSeconds)
+		}
 	}
 	for op, why := range s.Cannot {
 		if !slices.Contains(faults.Ops, op) || why == "" {
 			return fmt.Errorf("cannot.%s: name an inject of workers, such as %s, and a reason", op, faults.Leave)
 		}
 	}
-	programs := []string{s.Worker[0], s.Probe}
+	for name, o := range s.Options {
+		switch why := o.fault(o.Default); {
+		case !identifier.MatchString(name):
+			return fmt.Errorf("options.%s: the name of an option has letters, digits and _ only", name)
+		case o.Description == "":
+			return fmt.Errorf("options.%s.description is missing: say what the option does, in its unit", name)
+		case why != "":
+			return fmt.Errorf("options.%s.default: is %g: it %s", name, o.Default, why)
+		}
+	}
+	programs := map[string]string{"worker": s.Worker[0], "probe": s.Probe}
 	if len(s.Central) > 0 {
-		programs = append(programs, s.Central[0])
+		programs["central"] = s.Central[0]
 	}
 	if s.Install != nil {
 		if len(s.Install.Python) == 0 || s.Install.Needs == "" || s.Install.Remedy == "" {
 			return errors.New("install lacks a field: give python (interpreters to make the environment with), needs (modules that they must import) and remedy (how to get such an interpreter)")
 		}
-		programs = append(programs, s.Install.Requirements)
+		programs["install.requirements"] = s.Install.Requirements
 		if s.Install.After != "" {
-			programs = append(programs, s.Install.After)
+			programs["install.after"] = s.Install.After
 		}
 	}
-	for _, program := range programs {
-		if _, err := fs.Stat(s.folder, program); err != nil {
-			return fmt.Errorf("the folder has no file %s: %w", program, err)
+	for _, field := range slices.Sorted(maps.Keys(programs)) {
+		program := programs[field]
+		if program == "" || path.Base(program) != program {
+			return fmt.Errorf("%s: %q must be the name of a file directly in the stack's folder", field, program)
+		}
+		switch about, err := fs.Stat(s.folder, program); {
+		case err != nil:
+			return fmt.Errorf("%s: the folder has no file %s: %w", field, program, reason(err))
+		case !about.Mode().IsRegular():
+			return fmt.Errorf("%s: %s is not a file", field, program)
 		}
 	}
 	return nil
@@ -196,7 +269,7 @@ type Chosen struct {
 // Choose reads a stack as users name it: NAME[:option=value]…, where NAME may be a
 // folder.
 func Choose(text string) (*Chosen, error) {
-	name, rest, _ := strings.Cut(text, ":")
+	name, rest, found := strings.Cut(text, ":")
 	s, err := Find(name)
 	if err != nil {
 		return nil, err
@@ -205,27 +278,39 @@ func Choose(text string) (*Chosen, error) {
 	for option, o := range s.Options {
 		c.Values[option] = o.Default
 	}
-	for rest != "" {
+	options := "the stack has no options"
+	if len(s.Options) > 0 {
+		options = "the options of this stack are " + strings.Join(slices.Sorted(maps.Keys(s.Options)), ", ")
+	}
+	given := map[string]bool{}
+	for found {
 		var part string
-		part, rest, _ = strings.Cut(rest, ":")
-		option, value, found := strings.Cut(part, "=")
-		if len(s.Options) == 0 {
-			return nil, errs.Usagef("stack %s: the stack %s has no options; remove %q", text, name, part)
+		part, rest, found = strings.Cut(rest, ":")
+		option, value, valued := strings.Cut(part, "=")
+		o, known := s.Options[option]
+		switch {
+		case !known || !valued:
+			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; %s", text, part, options)
+		case given[option]:
+			return nil, errs.Usagef("stack %s: %s is given twice", text, option)
 		}
-		if _, known := s.Options[option]; !known || !found {
-			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; the options of this stack are %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
-		}
+		given[option] = true
 		number, err := strconv.ParseFloat(value, 64)
-		if err != nil || number < 0 {
-			return nil, errs.Usagef("stack %s: %s is %q: it must be a number, 0 or above", text, option, value)
+		if why := o.fault(number); err != nil || why != "" {
+			return nil, errs.Usagef("stack %s: %s is %q: it %s", text, option, value, cmp.Or(why, "must be a number"))
 		}
 		c.Values[option] = number
 	}
 	return c, nil
 }
 
-// probeLimit is how long a probe may take. It imports torch, perhaps on a busy machine.
-const probeLimit = 3 * time.Minute
+// Limits of a probe. It imports torch, perhaps on a busy machine.
+const (
+	probeLimit   = 3 * time.Minute
+	probeOutput  = 1 << 20 // bytes
+	longestLine  = 300     // of a probe, in an error and as a version
+	probeMessage = 16 << 10
+)
 
 // Ready is a stack that can run here.
 type Ready struct {
@@ -239,35 +324,41 @@ func (s *Stack) Check(ctx context.Context) (Ready, error) {
 	remedy := s.Remedy
 	if s.Install != nil {
 		remedy = "run testbed stacks install " + s.Name + " (" + s.Install.Size + ")"
-	}
-	dir, err := os.MkdirTemp("", "testbed-stack")
-	if err != nil {
-		return Ready{}, err
-	}
-	defer os.RemoveAll(dir)
-	if err := s.Extract(dir); err != nil {
-		return Ready{}, err
+		if s.dir != "" {
+			remedy = "run testbed stacks install " + s.dir
+		}
 	}
 	missing := ""
 	for _, candidate := range s.Python {
 		python, err := exec.LookPath(s.expand(candidate))
 		if err != nil {
-			missing = first(missing, "there is no "+s.expand(candidate))
+			missing = first(missing, noProgram(s.expand(candidate), err))
 			continue
 		}
 		if python, err = filepath.Abs(python); err != nil {
 			return Ready{}, err
 		}
-		version, why := s.probe(ctx, python, dir)
+		version, why := s.probe(ctx, python)
+		if err := ctx.Err(); err != nil {
+			return Ready{}, err
+		}
 		if why == "" {
 			return Ready{Python: python, Version: version}, nil
 		}
 		missing = first(missing, python+": "+why)
 	}
-	if err := ctx.Err(); err != nil {
-		return Ready{}, err
-	}
 	return Ready{}, &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot run here: " + missing, Fix: remedy}
+}
+
+// noProgram says in words why a program was not found.
+func noProgram(name string, err error) string {
+	if e, is := errors.AsType[*exec.Error](err); is {
+		err = e.Err
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return "there is no " + name
+	}
+	return name + ": " + reason(err).Error()
 }
 
 // first keeps the first reason: the first interpreter is the preferred one.
@@ -278,27 +369,92 @@ func first(had, now string) string {
 	return now
 }
 
-// probe runs the probe with an interpreter, and returns what is missing in words.
-func (s *Stack) probe(ctx context.Context, python, dir string) (version, missing string) {
-	ctx, stop := context.WithTimeout(ctx, probeLimit)
+// probe runs the probe with an interpreter, and returns what is missing in words. Nothing
+// is written for it, because a command that is killed could not remove it. A probe of the
+// library comes on standard input.
+func (s *Stack) probe(ctx context.Context, python string) (version, missing string) {
+	limit := min(probeLimit, time.Duration(s.Startup*float64(time.Second)))
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	cmd := exec.CommandContext(ctx, python, filepath.Join(dir, "adapter", s.Probe))
-	cmd.Env = append(os.Environ(), Env()...)
-	cmd.WaitDelay = time.Second
-	var out, errors bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errors
-	if err := cmd.Run(); err != nil {
-		if last := lastLine(errors.String()); last != "" {
-			return "", last
-		}
-		return "", err.Error()
+	text, err := fs.ReadFile(s.folder, s.Probe)
+	if err != nil {
+		return "", s.Probe + ": " + reason(err).Error()
 	}
-	return lastLine(out.String()), ""
+	var out, errors *tail
+	err = contain(func() *exec.Cmd {
+		cmd := exec.CommandContext(ctx, python, "-")
+		cmd.Stdin = bytes.NewReader(text)
+		if s.dir != "" {
+			cmd = exec.CommandContext(ctx, python, filepath.Join(s.dir, s.Probe))
+		}
+		cmd.Env = append(os.Environ(), Env()...)
+		cmd.WaitDelay = time.Second
+		out, errors = &tail{stop: stop}, &tail{stop: stop}
+		cmd.Stdout, cmd.Stderr = out, errors
+		return cmd
+	})
+	last := errors.last()
+	switch version := out.last(); {
+	case out.over() || errors.over():
+		return "", fmt.Sprintf("%s printed more than %d MiB", s.Probe, probeOutput>>20)
+	case ctx.Err() != nil:
+		return "", fmt.Sprintf("%s did not end within %.3g s", s.Probe, limit.Seconds())
+	case err != nil && last != "":
+		return "", last
+	case err != nil:
+		return "", s.Probe + " failed: " + err.Error()
+	case version == "":
+		return "", s.Probe + " ended well, but printed no version"
+	default:
+		return version, ""
+	}
 }
 
+// tail keeps the end of an output, and calls stop when the output is too long.
+type tail struct {
+	stop  func()
+	mutex sync.Mutex
+	text  []byte
+	all   int
+}
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.text = append(t.text, text...)
+	t.text = t.text[max(0, len(t.text)-probeMessage):]
+	if t.all += len(text); t.all > probeOutput {
+		t.stop()
+	}
+	return len(text), nil
+}
+
+func (t *tail) over() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.all > probeOutput
+}
+
+func (t *tail) last() string {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return lastLine(string(t.text))
+}
+
+// lastLine is the last line of a text, as one that can be shown: without control
+// characters, and not too long.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+	line := strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.TrimSpace(lines[len(lines)-1]))
+	if cut := []rune(line); len(cut) > longestLine {
+		return string(cut[:longestLine]) + " …"
+	}
+	return line
 }
 
 // Env are the variables that adapters need.
@@ -323,34 +479,59 @@ func (s *Stack) Extract(dir string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("writing the adapters of the stack %s: %w", s.Name, err)
 	}
+	room := int64(mostBytes)
 	for _, folder := range []fs.FS{shared, s.folder} { // Python finds modules beside a program
 		files, err := fs.ReadDir(folder, ".")
 		if err != nil {
 			return fmt.Errorf("reading the folder of the stack %s: %w", s.Name, err)
 		}
 		for _, f := range files {
-			if f.IsDir() {
+			about, err := fs.Stat(folder, f.Name())
+			if err != nil || !about.Mode().IsRegular() { // a folder, a pipe, a broken link
 				continue
 			}
-			text, err := fs.ReadFile(folder, f.Name())
-			if err == nil {
-				err = os.WriteFile(filepath.Join(to, f.Name()), text, 0o644)
-			}
-			if err != nil {
-				return fmt.Errorf("writing the adapters of the stack %s: %w", s.Name, err)
+			if err := copyFile(folder, f.Name(), to, &room); err != nil {
+				return fmt.Errorf("copying the folder of the stack %s: %w", s.Name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// Venv is the directory of the stack's virtual environment.
+// copyFile copies a file of a stack's folder to a directory, and takes its size from the
+// room that is left.
+func copyFile(folder fs.FS, name, to string, room *int64) error {
+	from, err := folder.Open(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w; make the file readable, or move it elsewhere", name, reason(err))
+	}
+	defer from.Close()
+	file, err := os.Create(filepath.Join(to, name))
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(file, io.LimitReader(from, *room+1))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if *room -= n; *room < 0 {
+		return fmt.Errorf("its files have more than %d MiB; leave only the stack's programs there", mostBytes>>20)
+	}
+	return nil
+}
+
+// Venv is the directory of the stack's virtual environment. The environment of a user's
+// folder is none of the library's, whatever the folder's name.
 func (s *Stack) Venv() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = filepath.Join(os.TempDir(), "cache")
 	}
-	return filepath.Join(cache, "testbed", "stacks", s.Name)
+	name := s.Name
+	if s.dir != "" {
+		name = fmt.Sprintf("%s-%x", name, sha256.Sum256([]byte(s.dir)))[:len(name)+9]
+	}
+	return filepath.Join(cache, "testbed", "stacks", name)
 }
 
 func (s *Stack) expand(text string) string {
