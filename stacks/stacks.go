@@ -205,7 +205,7 @@ func (s *Stack) check() error {
 	}
 	for field, seconds := range map[string]float64{"startup_s": s.Startup, "silence_s": s.Silence} {
 		if seconds <= 0 || seconds > mostSeconds {
-			return fmt.Errorf("%s: is %g: it must be above 0 and at most %g", field, seconds, mostSeconds)
+			return fmt.Errorf("%s is %g: it must be above 0 and at most %g", field, seconds, mostSeconds)
 		}
 	}
 	for op, why := range s.Cannot {
@@ -220,7 +220,7 @@ func (s *Stack) check() error {
 		case o.Description == "":
 			return fmt.Errorf("options.%s.description is missing: say what the option does, in its unit", name)
 		case why != "":
-			return fmt.Errorf("options.%s.default: is %g: it %s", name, o.Default, why)
+			return fmt.Errorf("options.%s.default is %g: it %s", name, o.Default, why)
 		}
 	}
 	programs := map[string]string{"worker": s.Worker[0], "probe": s.Probe}
