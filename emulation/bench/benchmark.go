@@ -43,6 +43,9 @@ type Options struct {
 	// Hosts asks for links over several hosts; nil for this host alone.
 	Hosts   *cluster.Request
 	Against []string
+	// TCP are the congestion controls under which rivals are measured. None: the
+	// scenario's, or reno and bbr.
+	TCP []string
 	// Timeout limits every single reduction.
 	Timeout time.Duration
 	// Progress is called with progress in words; it may be nil.
@@ -58,6 +61,7 @@ type ringSpec struct {
 	Backend  string
 	Ordered  *bench.Ordered // nil: the ring is in naive order
 	Against  []string
+	TCP      []string
 	Timeout  time.Duration
 	Layout   *network.Layout `json:",omitempty"`
 }
@@ -128,7 +132,7 @@ func (o *Options) spec() (*ringSpec, error) {
 		backend = network.LinksBridge
 	}
 	return &ringSpec{
-		Plan: plan, Nodes: names, Settings: o.Settings, Links: links, Backend: backend, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
+		Plan: plan, Nodes: names, Settings: o.Settings, Links: links, Backend: backend, Ordered: ordered, Against: o.Against, TCP: o.TCP, Timeout: o.Timeout,
 	}, nil
 }
 
@@ -186,7 +190,11 @@ func (o *Options) check() error {
 		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements or fewer workers", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
 	}
 	for _, name := range o.Against {
-		if _, err := newRival(name); err != nil {
+		r, err := newRival(name)
+		if err == nil {
+			err = r.fits(&o.Settings)
+		}
+		if err != nil {
 			return err
 		}
 	}
