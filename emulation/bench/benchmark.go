@@ -183,12 +183,7 @@ func (o *Options) check() error {
 	if o.Timeout <= 0 {
 		return errs.Fieldf("timeout", "is %v; it must be above 0", o.Timeout)
 	}
-	// Input, output and as much again for the reduction. The exact mean is spread
-	// over all.
-	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
-	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements or fewer workers", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
-	}
+	var all []rival
 	for _, name := range o.Against {
 		r, err := newRival(name)
 		if err == nil {
@@ -197,6 +192,19 @@ func (o *Options) check() error {
 		if err != nil {
 			return err
 		}
+		all = append(all, r)
+	}
+	// Input, output and as much again for the reduction. The exact mean is spread
+	// over all.
+	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
+	if len(all) > 0 {
+		n += int64(o.Workers) * int64(o.Elements) * 8 // vectors and results
+	}
+	for _, r := range all {
+		n += int64(o.Workers) * int64(max(len(o.TCP), len(usualTCP))) * r.memory(&o.Settings)
+	}
+	if free := monitor.AvailableMemory(); free > 0 && n > free {
+		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements, workers or rivals", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
 	}
 	return nil
 }

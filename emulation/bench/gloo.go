@@ -27,6 +27,8 @@ const glooMissing = "PyTorch is not installed, or was built without gloo: instal
 
 func (*gloo) fits(*bench.Settings) error { return nil }
 
+func (*gloo) memory(s *bench.Settings) int64 { return 150<<20 + 4*int64(s.Elements) }
+
 func (g *gloo) players(b *benchmark, tcp string) []player {
 	s := b.spec.Settings
 	p := &reducers{python: g.python, env: []string{"GLOO_SOCKET_IFNAME=" + kernel.NodeInterface, "OMP_NUM_THREADS=1"}}

@@ -43,6 +43,8 @@ type iperf3Report struct {
 
 func (*iperf3) fits(*bench.Settings) error { return nil }
 
+func (*iperf3) memory(*bench.Settings) int64 { return 10 << 20 }
+
 func (p *iperf3) find(b *benchmark) (string, error) {
 	t, err := b.startTool(network.Hub, nil, "iperf3", "--version")
 	if errors.Is(err, exec.ErrNotFound) {

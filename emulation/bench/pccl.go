@@ -78,6 +78,12 @@ func (p *pccl) fits(s *bench.Settings) error {
 	return nil
 }
 
+// memory: a program needs 30 MB for each number of connections, and its
+// quantised values.
+func (p *pccl) memory(s *bench.Settings) int64 {
+	return int64(len(p.connections)) * (30<<20 + int64(s.Elements))
+}
+
 // find finds the interpreter of the stack pccl.
 func (p *pccl) find(b *benchmark) (version string, err error) {
 	s, err := stacks.Find("pccl")

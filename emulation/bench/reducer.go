@@ -191,21 +191,25 @@ func (p *reducers) ask(from []*reducer, o reducerOrder, patience time.Duration) 
 // programs: the others would wait for the failed one.
 func (p *reducers) collect(from []*reducer, patience time.Duration) ([]reducerAnswer, error) {
 	type result struct {
+		from   *reducer
 		answer reducerAnswer
 		err    error
 	}
-	results := make(chan result)
+	results := make(chan result, len(from))
 	until := time.Now().Add(patience)
 	for _, r := range from {
 		go func() {
 			a, err := r.answer(until, patience)
-			results <- result{a, err}
+			results <- result{r, a, err}
 		}()
 	}
 	var all []reducerAnswer
 	for range from {
 		x := <-results
 		if x.err != nil && p.failed == nil {
+			if errors.Is(x.err, io.EOF) {
+				x.err = x.from.ended()
+			}
 			p.fail(x.err) // readers of other programs return at once
 		}
 		all = append(all, x.answer)
@@ -221,10 +225,8 @@ func (r *reducer) answer(until time.Time, patience time.Duration) (a reducerAnsw
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return a, fmt.Errorf("%s did not answer within %v", r.who, patience)
-	case errors.Is(err, io.EOF):
-		return a, r.ended()
 	case err != nil:
-		return a, fmt.Errorf("reading the answer of %s: %w", r.who, err)
+		return a, fmt.Errorf("reading the answer of %s: %w", r.who, err) // io.EOF: it has ended
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
 		return a, fmt.Errorf("reading the answer of %s: %w", r.who, err)
@@ -237,7 +239,7 @@ func (r *reducer) answer(until time.Time, patience time.Duration) (a reducerAnsw
 
 // ended says how a program ended that gives no answers any more.
 func (r *reducer) ended() error {
-	const grace = 5 * time.Second
+	const grace = time.Second
 	select {
 	case <-r.process.Done():
 	case <-time.After(grace):

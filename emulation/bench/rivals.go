@@ -23,6 +23,9 @@ import (
 type rival interface {
 	// fits reports settings that the rival cannot reduce with.
 	fits(*bench.Settings) error
+	// memory is how many bytes the rival's programs need for a worker, beyond the
+	// shared vectors, under one congestion control.
+	memory(*bench.Settings) int64
 	// find returns the program's version. If the program is missing, the error
 	// says what to install.
 	find(b *benchmark) (version string, err error)
