@@ -279,6 +279,12 @@ func TestBenchRingsRivalMisbehaves(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no such congestion control", func(t *testing.T) {
+		r := testbed(t, "bench", "ring", "--workers", "2", "--elements", "1000", "--tcp", "no_such", "--against", "gloo")
+		if r.code != exitUnsupported || !strings.Contains(lastLine(r.stderr), "the TCP congestion control no_such in a namespace") {
+			t.Errorf("exit code %d, %s", r.code, r.stderr)
+		}
+	})
 	t.Run("not installed", func(t *testing.T) {
 		ring, _ := benchRingIn(t, []string{"XDG_CACHE_HOME=" + t.TempDir()}, "--workers", "2", "--rate", "0", "--against", "pccl,pccl:connections=2")
 		if len(ring.Against) != 1 || ring.Against[0].Problem != "PCCL is not installed: run testbed stacks install pccl (120 MB, about a minute)" {
@@ -499,6 +505,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --links carrier":                               "--links carrier",
 		"bench ring --links bridge --loss 1%":                      "--links bridge neither delays",
 		"bench ring --against nccl":                                "--against nccl: choose from iperf3, gloo, pccl",
+		"bench ring --tcp reno":                                    "--tcp is for other programs",
 		"bench ring --against gloo:connections=2":                  "gloo has no options",
 		"bench ring --against pccl:connections=17":                 "connections must be a number between 1 and 16",
 		"bench ring --against pccl:quantisation=int4":              "choose the quantisation from none, min_max and zero_point_scale",

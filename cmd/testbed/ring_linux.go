@@ -42,16 +42,19 @@ counts from their common start until the last worker has finished.
 The bound is the time that the link needs for 8 bits per value at the given
 rate: 2 (N-1)/N × elements bytes. Fewer bits can be faster than the bound.
 
---against measures other programs on the same links, in turn with the ring:
-gloo, PyTorch's all-reduce of the float32 values, iperf3, a TCP transfer of the
-bound's bytes from each node to the next, and pccl, the all-reduce of the stack
-pccl. PCCL is measured with 1, 4, 8 and 16 connections between neighbours, each
-with float32 values and with uint8 codes (zero_point_scale). To choose, write
-pccl:connections=4:quantisation=min_max; quantisation=none means float32. The
-results of gloo and PCCL are checked.
+--against measures other programs on the same links, in turn with the ring.
+gloo is PyTorch's all-reduce of the float32 values. iperf3 is a TCP transfer of
+the bound's bytes from each node to the next. pccl is PCCL's all-reduce; testbed
+stacks install pccl installs PCCL. The results of gloo and PCCL are checked.
 
-The time of other programs depends on TCP's congestion control. --tcp names one
-or several. By default they are reno and bbr, or the scenario's real.tcp.
+PCCL is measured with 1, 4, 8 and 16 connections between neighbours, each time
+with float32 values and with uint8 codes (zero_point_scale). An entry such as
+pccl:connections=4:quantisation=min_max measures one of these ways, or another.
+The quantisation none means float32 values.
+
+Other programs use TCP, and TCP's congestion control can decide their time. So
+they are measured under each of --tcp. The default is the scenario's real.tcp,
+or reno and bbr.
 
 With a SCENARIO the network has that scenario's workers, in order of their ids,
 and its real.links as a run has them at its start. Injects and traces are not

@@ -183,6 +183,9 @@ func (o *Options) check() error {
 	if o.Timeout <= 0 {
 		return errs.Fieldf("timeout", "is %v; it must be above 0", o.Timeout)
 	}
+	if len(o.TCP) > 0 && len(o.Against) == 0 {
+		return errs.Fieldf("tcp", "is for other programs; name some with against, such as gloo")
+	}
 	var all []rival
 	for _, name := range o.Against {
 		r, err := newRival(name)

@@ -94,6 +94,7 @@ func TestUsage(t *testing.T) {
 		"group_delay": func(o *Options) { o.Links.GroupDelay = shaping.Duration(time.Millisecond) },
 		"elements":    func(o *Options) { o.Elements, o.Workers = 1<<30, 256 },
 		"against":     func(o *Options) { o.Against = []string{"iperf3", "nccl"} },
+		"tcp":         func(o *Options) { o.TCP = []string{"reno"} },
 		"elements ":   func(o *Options) { o.Against, o.Elements = []string{"pccl"}, 47 },
 	} {
 		o := options()
