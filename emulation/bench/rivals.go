@@ -163,7 +163,11 @@ func (b *benchmark) startRivals() error {
 		all = append(all, found{r, version})
 	}
 	for _, tcp := range b.tcp {
-		if err := b.network.Kernel.SetTCP(tcp); err != nil {
+		now, err := b.network.Kernel.TCP()
+		if err == nil && now != tcp {
+			err = b.network.Kernel.SetTCP(tcp)
+		}
+		if err != nil {
 			return err
 		}
 		if err := b.startUnder(tcp, all); err != nil {
