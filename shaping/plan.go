@@ -88,6 +88,16 @@ func (p *Plan) Index(name string) int {
 	return slices.IndexFunc(p.Nodes, func(n NodePlan) bool { return n.Name == name })
 }
 
+// Lossy reports whether any path loses packets.
+func (p *Plan) Lossy() bool {
+	for _, row := range p.Paths {
+		if slices.ContainsFunc(row, func(path PathPlan) bool { return path.MeanLoss() > 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Plain reports that every path is without effect: no delay, and no packet that
 // is lost, doubled, changed or out of order.
 func (p *Plan) Plain() bool {
