@@ -261,13 +261,13 @@ func TestBenchRingsRivalMisbehaves(t *testing.T) {
 	t.Parallel()
 	before := look(t)
 	for mode, want := range map[string]string{
-		"no master": "w0 failed: PCCLError: the master is not there",
+		"no master": "the PCCL program of w0 failed: PCCLError: the master is not there",
 		"wrong":     "the result is wrong: its relative error is ",
 		"nothing":   "the result is wrong: its relative error is NaN %",
 		"alone":     "failed: RuntimeError: only 1 of 2 peers took part",
 		"hang":      "did not answer within 1.05s",
-		"fatal":     "the program of w1 ended (exit status 1); its last line: 2026 - FATAL: a bug",
-		"daemon":    "the program of w1 ended (exit status 1)",
+		"fatal":     "the PCCL program of w1 ended (exit status 1); its last line: 2026 - FATAL: a bug",
+		"daemon":    "the PCCL program of w1 ended (exit status 1)",
 	} {
 		t.Run(mode, func(t *testing.T) {
 			ring, stderr := benchRingIn(t, fakePCCL(t, mode), "--workers", "2", "--rate", "0", "--tcp", "reno", "--timeout", "1s", "--against", "pccl:connections=2:quantisation=min_max")

@@ -35,7 +35,7 @@ func (g *gloo) players(b *benchmark, tcp string) []player {
 	port := b.port()
 	for rank, name := range b.spec.Nodes {
 		p.programs = append(p.programs, program{
-			who: name, ns: b.network.NS(name), script: glooScript, rank: rank,
+			who: "the gloo program of " + name, ns: b.network.NS(name), script: glooScript, rank: rank,
 			args: []string{b.network.Addr(b.spec.Nodes[0]).String(), port, strconv.Itoa(rank), strconv.Itoa(s.Workers), strconv.FormatFloat(b.spec.Timeout.Seconds(), 'f', 3, 64)},
 		})
 	}

@@ -126,7 +126,7 @@ func (p *pccl) players(b *benchmark, tcp string) (all []player) {
 		x.programs = append(x.programs, program{who: "PCCL's master", ns: b.network.NS(first), script: pcclMasterScript, args: []string{address}, rank: -1})
 		for rank, name := range b.spec.Nodes {
 			x.programs = append(x.programs, program{
-				who: name, ns: b.network.NS(name), script: pcclScript, rank: rank,
+				who: "the PCCL program of " + name, ns: b.network.NS(name), script: pcclScript, rank: rank,
 				args: []string{address, strconv.Itoa(s.Workers), strconv.Itoa(k), patience},
 			})
 		}

@@ -25,7 +25,7 @@ var reducerScript string
 
 // program is a Python program of a rival, which follows reducer.py.
 type program struct {
-	who    string // a worker, or the program's task, for errors
+	who    string // names the program in errors
 	ns     int
 	script string // follows reducerScript
 	args   []string
@@ -229,7 +229,7 @@ func (r *reducer) answer(until time.Time, patience time.Duration) (a reducerAnsw
 		return a, fmt.Errorf("reading the answer of %s: %w", r.who, err) // io.EOF: it has ended
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
-		return a, fmt.Errorf("reading the answer of %s: %w", r.who, err)
+		return a, fmt.Errorf("parsing the answer of %s: %w", r.who, err)
 	}
 	if a.Error != "" {
 		return a, fmt.Errorf("%s failed: %s", r.who, a.Error)
@@ -245,7 +245,7 @@ func (r *reducer) ended() error {
 	case <-time.After(grace):
 		return fmt.Errorf("%s stopped answering", r.who)
 	}
-	text := fmt.Sprintf("the program of %s ended (%v)", r.who, r.process.Wait())
+	text := fmt.Sprintf("%s ended (%v)", r.who, r.process.Wait())
 	select {
 	case last := <-r.output:
 		r.output <- last
