@@ -321,18 +321,11 @@ type Ready struct {
 // Check returns the interpreter that can run a stack, and the version of its software.
 // If no interpreter can, the error is an *errs.UnsupportedError.
 func (s *Stack) Check(ctx context.Context) (Ready, error) {
-	remedy := s.Remedy
-	if s.Install != nil {
-		remedy = "run testbed stacks install " + s.Name + " (" + s.Install.Size + ")"
-		if s.dir != "" {
-			remedy = "run testbed stacks install " + s.dir
-		}
-	}
 	missing := ""
-	for _, candidate := range s.Python {
-		python, err := exec.LookPath(s.expand(candidate))
+	for _, candidate := range s.Interpreters() {
+		python, err := exec.LookPath(candidate)
 		if err != nil {
-			missing = first(missing, noProgram(s.expand(candidate), err))
+			missing = first(missing, noProgram(candidate, err))
 			continue
 		}
 		if python, err = filepath.Abs(python); err != nil {
@@ -347,7 +340,35 @@ func (s *Stack) Check(ctx context.Context) (Ready, error) {
 		}
 		missing = first(missing, python+": "+why)
 	}
-	return Ready{}, &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot run here: " + missing, Fix: remedy}
+	return Ready{}, &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot run here: " + missing, Fix: s.Fix()}
+}
+
+// Interpreters are the interpreters to try, in order: paths, or names of commands.
+func (s *Stack) Interpreters() (all []string) {
+	for _, candidate := range s.Python {
+		all = append(all, s.expand(candidate))
+	}
+	return all
+}
+
+// ProbeText is the text of the program Probe.
+func (s *Stack) ProbeText() (string, error) {
+	text, err := fs.ReadFile(s.folder, s.Probe)
+	if err != nil {
+		return "", fmt.Errorf("reading the folder of the stack %s: %w", s.Name, err)
+	}
+	return string(text), nil
+}
+
+// Fix says how to get the software that the stack needs.
+func (s *Stack) Fix() string {
+	if s.Install == nil {
+		return s.Remedy
+	}
+	if s.dir != "" {
+		return "run testbed stacks install " + s.dir
+	}
+	return "run testbed stacks install " + s.Name + " (" + s.Install.Size + ")"
 }
 
 // noProgram says in words why a program was not found.

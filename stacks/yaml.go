@@ -49,11 +49,11 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		n = n.Alias
 	}
 	wrong := func(format string, args ...any) error {
-		problem := fmt.Sprintf(format, args...)
+		problem := fmt.Errorf(format, args...)
 		if field == "" {
-			return fmt.Errorf("%d: the file %s", n.Line, problem)
+			return fmt.Errorf("%d: the file %w", n.Line, problem)
 		}
-		return fmt.Errorf("%d: %w", n.Line, errs.Fieldf(field, "%s", problem))
+		return fmt.Errorf("%d: %w", n.Line, errs.Fieldf(field, "%v", problem))
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil // as if it were not there
