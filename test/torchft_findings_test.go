@@ -263,7 +263,7 @@ func TestMeasuredTorchftFindingReusedID(t *testing.T) {
 // TestMeasuredTorchftFindingBuckets: DiLoCo's buckets lose parameters. A tensor that does
 // not fit the space left in its bucket is not reduced. And of several buckets only the
 // last one's averages arrive. Every step commits, and replicas differ from then on. The
-// default, a bucket of 1 PiB, has no such effect. Testbed has no buckets.
+// default, a bucket of 1 GiB, has no such effect. Testbed has no buckets.
 func TestMeasuredTorchftFindingBuckets(t *testing.T) {
 	testenv.Measured(t)
 	needSandbox(t)

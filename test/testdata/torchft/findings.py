@@ -22,6 +22,7 @@ from datetime import timedelta
 
 HOST = "127.0.0.1"
 TIMEOUT = timedelta(seconds=5)  # until a collective has failed
+QUORUM_TIMEOUT = timedelta(seconds=20)  # four times the pause before a request is repeated
 PORT = 29510  # of the first lighthouse
 
 os.environ.update(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TOKIO_WORKER_THREADS="1")
@@ -81,7 +82,7 @@ class Replica:
         self.group = Group(timeout=TIMEOUT)
         self.store = TCPStore(HOST, 0, None, True, wait_for_workers=False)
         self.manager = Manager(
-            pg=self.group, load_state_dict=self.load, state_dict=self.state, min_replica_size=2, use_async_quorum=False, timeout=TIMEOUT,
+            pg=self.group, load_state_dict=self.load, state_dict=self.state, min_replica_size=2, use_async_quorum=False, timeout=TIMEOUT, quorum_timeout=QUORUM_TIMEOUT,
             rank=0, world_size=1, store_addr=HOST, store_port=self.store.port, lighthouse_addr=f"http://{HOST}:{lighthouse.port}",
             replica_id=f"w{number}", hostname=HOST, init_sync=init_sync, quorum_retries=3)
 
