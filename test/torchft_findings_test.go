@@ -19,7 +19,6 @@ import (
 	"testbed/record"
 	"testbed/scenarios"
 	"testbed/sim"
-	"testbed/stacks"
 )
 
 // What torchft's package does in situations that its documentation does not describe,
@@ -68,21 +67,13 @@ type trained struct {
 }
 
 // findOut plays a situation with torchft's package, in a node of its own.
-func findOut[T any](t *testing.T, situation string, lighthouses ...string) (all []T) {
+func findOut[T any](t *testing.T, python, situation string, lighthouses ...string) (all []T) {
 	t.Helper()
-	s, err := stacks.Find("torchft")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ready, err := s.Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	script, err := filepath.Abs("testdata/torchft/findings.py")
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"net", scenario(t, 2, "100mbit", ""), "--", program, "in", "w0", ready.Python, script, situation}
+	args := []string{"net", scenario(t, 2, "100mbit", ""), "--", program, "in", "w0", python, script, situation}
 	r := testbed(t, append(args, lighthouses...)...)
 	// The network has nothing to do, and a busy machine makes it invalid.
 	if r.code != 0 && r.code != exitInvalid {
@@ -226,14 +217,14 @@ func listed(all []try) string {
 func TestMeasuredTorchftFindingReusedID(t *testing.T) {
 	testenv.Measured(t)
 	needSandbox(t)
-	needStack(t, "torchft")
+	python := needStack(t, "torchft")
 	before := look(t)
 	lighthouses := []string{"torchft", program + " lighthouse", program + " lighthouse --compat"}
 	if !*everyScenario {
 		lighthouses = lighthouses[:2]
 	}
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		all := findOut[attempted](t, "restart", lighthouses...)
+		all := findOut[attempted](t, python, "restart", lighthouses...)
 		return func(testenv.Machine) error {
 			for k, lighthouse := range lighthouses {
 				forgets := k != 1
@@ -267,9 +258,9 @@ func TestMeasuredTorchftFindingReusedID(t *testing.T) {
 func TestMeasuredTorchftFindingBuckets(t *testing.T) {
 	testenv.Measured(t)
 	needSandbox(t)
-	needStack(t, "torchft")
+	python := needStack(t, "torchft")
 	before := look(t)
-	all := findOut[trained](t, "buckets", "torchft")
+	all := findOut[trained](t, python, "buckets", "torchft")
 	const mib = 262_144 // float32 values
 	for _, c := range []struct {
 		sizes    []int
@@ -315,10 +306,10 @@ func TestMeasuredTorchftFindingHealers(t *testing.T) {
 		t.Skip("this finding is played with -every-scenario; TestMeasuredStackTorchft has another donor that counts twice")
 	}
 	needSandbox(t)
-	needStack(t, "torchft")
+	python := needStack(t, "torchft")
 	before := look(t)
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		all := findOut[attempted](t, "heal", "torchft")
+		all := findOut[attempted](t, python, "heal", "torchft")
 		return func(testenv.Machine) error {
 			measured := measuredTries(t, all, 0)
 			if want := "[1.000 0.000 0.000 0.000]"; len(measured) != 5 || fmt.Sprint(measured[0].Shares) != want || fmt.Sprint(measured[2].Shares) != "[0.500 0.250 0.250 0.000]" {
