@@ -67,7 +67,7 @@ type trained struct {
 }
 
 // findOut plays a situation with torchft's package, in a node of its own.
-func findOut[T any](t *testing.T, python, situation string, lighthouses ...string) (all []T) {
+func findOut[T any](t *testing.T, python, situation string, lighthouses ...string) (all []T, err error) {
 	t.Helper()
 	script, err := filepath.Abs("testdata/torchft/findings.py")
 	if err != nil {
@@ -77,19 +77,19 @@ func findOut[T any](t *testing.T, python, situation string, lighthouses ...strin
 	r := testbed(t, append(args, lighthouses...)...)
 	// The network has nothing to do, and a busy machine makes it invalid.
 	if r.code != 0 && r.code != exitInvalid {
-		t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+		return nil, fmt.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr[max(0, len(r.stderr)-3000):])
 	}
 	for lines := bufio.NewScanner(strings.NewReader(r.stdout)); lines.Scan(); {
 		var one T
 		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
-			t.Fatalf("%q: %v", lines.Text(), err)
+			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
 		}
 		all = append(all, one)
 	}
 	if len(all) == 0 {
-		t.Fatalf("it printed nothing\n%s", r.stderr)
+		return nil, fmt.Errorf("it printed nothing\n%s", r.stderr)
 	}
-	return all
+	return all, nil
 }
 
 // shares are rounded, so that those of float32 equal those of float64.
@@ -224,8 +224,11 @@ func TestMeasuredTorchftFindingReusedID(t *testing.T) {
 		lighthouses = lighthouses[:2]
 	}
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		all := findOut[attempted](t, python, "restart", lighthouses...)
+		all, err := findOut[attempted](t, python, "restart", lighthouses...)
 		return func(testenv.Machine) error {
+			if err != nil {
+				return err
+			}
 			for k, lighthouse := range lighthouses {
 				forgets := k != 1
 				measured := measuredTries(t, all, k)
@@ -260,7 +263,10 @@ func TestMeasuredTorchftFindingBuckets(t *testing.T) {
 	needSandbox(t)
 	python := needStack(t, "torchft")
 	before := look(t)
-	all := findOut[trained](t, python, "buckets", "torchft")
+	all, err := findOut[trained](t, python, "buckets", "torchft")
+	if err != nil {
+		t.Fatal(err)
+	}
 	const mib = 262_144 // float32 values
 	for _, c := range []struct {
 		sizes    []int
@@ -309,8 +315,11 @@ func TestMeasuredTorchftFindingHealers(t *testing.T) {
 	python := needStack(t, "torchft")
 	before := look(t)
 	testenv.Measure(t, func() func(testenv.Machine) error {
-		all := findOut[attempted](t, python, "heal", "torchft")
+		all, err := findOut[attempted](t, python, "heal", "torchft")
 		return func(testenv.Machine) error {
+			if err != nil {
+				return err
+			}
 			measured := measuredTries(t, all, 0)
 			if want := "[1.000 0.000 0.000 0.000]"; len(measured) != 5 || fmt.Sprint(measured[0].Shares) != want || fmt.Sprint(measured[2].Shares) != "[0.500 0.250 0.250 0.000]" {
 				return fmt.Errorf("\n%s", listed(measured))

@@ -21,8 +21,8 @@ import time
 from datetime import timedelta
 
 HOST = "127.0.0.1"
-TIMEOUT = timedelta(seconds=5)  # until a collective has failed
-QUORUM_TIMEOUT = timedelta(seconds=20)  # four times the pause before a request is repeated
+TIMEOUT = timedelta(seconds=5)  # of calls between managers
+GLOO_TIMEOUT = timedelta(seconds=2)  # gloo needs one to five of them to fail to connect
 PORT = 29510  # of the first lighthouse
 
 os.environ.update(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TOKIO_WORKER_THREADS="1")
@@ -79,10 +79,10 @@ class Replica:
     def __init__(self, lighthouse, number, world, init_sync=False):
         self.lighthouse, self.number, self.world = lighthouse, number, world
         self.share = torch.zeros(world)
-        self.group = Group(timeout=TIMEOUT)
+        self.group = Group(timeout=GLOO_TIMEOUT)
         self.store = TCPStore(HOST, 0, None, True, wait_for_workers=False)
         self.manager = Manager(
-            pg=self.group, load_state_dict=self.load, state_dict=self.state, min_replica_size=2, use_async_quorum=False, timeout=TIMEOUT, quorum_timeout=QUORUM_TIMEOUT,
+            pg=self.group, load_state_dict=self.load, state_dict=self.state, min_replica_size=2, use_async_quorum=False, timeout=TIMEOUT,
             rank=0, world_size=1, store_addr=HOST, store_port=self.store.port, lighthouse_addr=f"http://{HOST}:{lighthouse.port}",
             replica_id=f"w{number}", hostname=HOST, init_sync=init_sync, quorum_retries=3)
 
