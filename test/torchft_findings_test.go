@@ -28,6 +28,24 @@ import (
 //
 // and two without the flag.
 
+// TestMeasuredTorchftFindings plays the findings.
+func TestMeasuredTorchftFindings(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	python := needStack(t, "torchft")
+	before := look(t)
+	play := func(name string, find func(*testing.T, string)) {
+		t.Run(name, func(t *testing.T) { find(t, python) })
+		expectNothing(t, t.Name()+"/"+name, before)
+	}
+	play("ReusedID", findsReusedID)
+	play("Buckets", findsBuckets)
+	if *everyScenario {
+		play("Healers", findsHealers)
+		play("Rotation", findsRotation)
+	}
+}
+
 // try is an outer step that a quorum tries.
 type try struct {
 	Step int
@@ -209,16 +227,12 @@ func listed(all []try) string {
 	return b.String()
 }
 
-// TestMeasuredTorchftFindingReusedID: torchft's lighthouse counts its quorums from 1
+// findsReusedID: torchft's lighthouse counts its quorums from 1
 // again after a restart. If the first quorum has a newcomer, the others keep their
 // process group, because its id is the same. They reduce without the newcomer, divide by
 // four, and commit a step that is scaled by 3/4. Testbed's lighthouse does so with
 // --compat only. The policy simulates both.
-func TestMeasuredTorchftFindingReusedID(t *testing.T) {
-	testenv.Measured(t)
-	needSandbox(t)
-	python := needStack(t, "torchft")
-	before := look(t)
+func findsReusedID(t *testing.T, python string) {
 	lighthouses := []string{"torchft", program + " lighthouse", program + " lighthouse --compat"}
 	if !*everyScenario {
 		lighthouses = lighthouses[:2]
@@ -251,18 +265,13 @@ func TestMeasuredTorchftFindingReusedID(t *testing.T) {
 			return nil
 		}
 	})
-	expectNothing(t, t.Name(), before)
 }
 
-// TestMeasuredTorchftFindingBuckets: DiLoCo's buckets lose parameters. A tensor that does
+// findsBuckets: DiLoCo's buckets lose parameters. A tensor that does
 // not fit the space left in its bucket is not reduced. And of several buckets only the
 // last one's averages arrive. Every step commits, and replicas differ from then on. The
 // default, a bucket of 1 GiB, has no such effect. Testbed has no buckets.
-func TestMeasuredTorchftFindingBuckets(t *testing.T) {
-	testenv.Measured(t)
-	needSandbox(t)
-	python := needStack(t, "torchft")
-	before := look(t)
+func findsBuckets(t *testing.T, python string) {
 	all, err := findOut[trained](t, python, "buckets", "torchft")
 	if err != nil {
 		t.Fatal(err)
@@ -299,21 +308,13 @@ func TestMeasuredTorchftFindingBuckets(t *testing.T) {
 			t.Errorf("sizes %v in buckets of %v MiB: %d replicas", c.sizes, c.mebi, seen)
 		}
 	}
-	expectNothing(t, t.Name(), before)
 }
 
-// TestMeasuredTorchftFindingHealers: in the synchronous mode, which DiLoCo demands, a
+// findsHealers: in the synchronous mode, which DiLoCo demands, a
 // replica that heals takes part with its donor's contribution. So the donor counts
 // twice, and with init_sync the first step is one replica's alone. The policy simulates
 // both with sync.
-func TestMeasuredTorchftFindingHealers(t *testing.T) {
-	testenv.Measured(t)
-	if !*everyScenario {
-		t.Skip("this finding is played with -every-scenario; TestMeasuredStackTorchft has another donor that counts twice")
-	}
-	needSandbox(t)
-	python := needStack(t, "torchft")
-	before := look(t)
+func findsHealers(t *testing.T, python string) {
 	testenv.Measure(t, func() func(testenv.Machine) error {
 		all, err := findOut[attempted](t, python, "heal", "torchft")
 		return func(testenv.Machine) error {
@@ -328,7 +329,6 @@ func TestMeasuredTorchftFindingHealers(t *testing.T) {
 			return sameTries("healers", measured, simulatedTries(t, fourth, "torchft:min_replicas=3:join_timeout=60000:sync=true:init_sync=true", 4))
 		}
 	})
-	expectNothing(t, t.Name(), before)
 }
 
 // rotation is what a run of the scenario torchft_t18 comes to.
@@ -378,17 +378,10 @@ func rotationOf(events []record.Event) (o rotation) {
 	return o
 }
 
-// TestMeasuredTorchftFindingRotation: if join_timeout is below a round, one stall makes
+// findsRotation: if join_timeout is below a round, one stall makes
 // the job leave out one replica in each round while another heals, for ever. Two of four
 // contribute. The simulation of T18 has the same, and so does the remedy.
-func TestMeasuredTorchftFindingRotation(t *testing.T) {
-	testenv.Measured(t)
-	if !*everyScenario {
-		t.Skip("this finding is played with -every-scenario")
-	}
-	needSandbox(t)
-	needStack(t, "torchft")
-	before := look(t)
+func findsRotation(t *testing.T, _ string) {
 	s, err := scenarios.Load("torchft_t18")
 	if err != nil {
 		t.Fatal(err)
@@ -427,5 +420,4 @@ func TestMeasuredTorchftFindingRotation(t *testing.T) {
 			}
 		})
 	}
-	expectNothing(t, t.Name(), before)
 }
