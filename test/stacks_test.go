@@ -127,7 +127,7 @@ func TestStackMisbehaves(t *testing.T) {
 					t.Errorf("the report: exit code %d, %s", r.code, r.stderr)
 				}
 				// A run overwrites no other.
-				if r := fed(t, small2, "run", "-", "--stack", folder, "--out", dir); r.code != exitError || !strings.HasSuffix(r.stderr, " is not empty; choose another\n") {
+				if r := fed(t, small2, "run", "-", "--stack", folder, "--out", dir); r.code != exitError || !strings.HasSuffix(r.stderr, " is not empty; choose another with --out\n") {
 					t.Errorf("into the same directory: exit code %d, %s", r.code, r.stderr)
 				}
 				if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "stack:"+folder) {
@@ -195,7 +195,7 @@ func TestStackInterrupted(t *testing.T) {
 		}
 		_ = cmd.Wait() // an exit code
 		var printed struct{ Error struct{ Message string } }
-		if err := json.Unmarshal(stdout.Bytes(), &printed); err != nil || cmd.ProcessState.ExitCode() != exitError || printed.Error.Message != "interrupted" || !strings.Contains(stderr.String(), "the partial record is in "+dir) {
+		if err := json.Unmarshal(stdout.Bytes(), &printed); err != nil || cmd.ProcessState.ExitCode() != exitError || printed.Error.Message != "interrupted" || !strings.Contains(stderr.String(), "the record of the unfinished run is in "+dir) {
 			t.Errorf("%v: exit code %d, %v, %s\n%s", s, cmd.ProcessState.ExitCode(), err, &stdout, &stderr)
 		}
 		var sum record.Summary
@@ -234,6 +234,13 @@ func TestStackOnFullDisk(t *testing.T) {
 	expectNothing(t, t.Name(), before)
 }
 
+// alive reports whether the process of this file in /proc has not ended: control groups
+// lose a process that ends.
+func alive(environ string) bool {
+	text, err := os.ReadFile(environ)
+	return err == nil && len(text) > 0
+}
+
 // TestKilledStackLeavesNothing kills the command at twenty moments, from the probe to the
 // rounds, while programs of a rude stack run. Control groups cannot stay, because no
 // process gets one of its own.
@@ -267,7 +274,7 @@ func TestKilledStackLeavesNothing(t *testing.T) {
 		for k, moment := range moments {
 			time.Sleep(time.Until(began.Add(moment)))
 			for _, f := range marked(ids[k]) {
-				if text, err := os.ReadFile(strings.TrimSuffix(f, "environ") + "cgroup"); err == nil && len(text) > 0 {
+				if text, err := os.ReadFile(strings.TrimSuffix(f, "environ") + "cgroup"); err == nil && len(text) > 0 && alive(f) {
 					processes++
 					if string(text) != string(own) {
 						t.Errorf("the control group of a process is %q, and that of the test %q", text, own)
