@@ -62,6 +62,10 @@ type Stack struct {
 	// NoJoin says why no worker can join later; empty: it can.
 	NoJoin  string            `yaml:"no_join"`
 	Options map[string]Option `yaml:"options"`
+	// Tuned has values of options by one rule for all stacks, TunedRule. Untuned says
+	// why no option can keep the rule. A stack has one of the two, or neither.
+	Tuned   map[string]Tuned `yaml:"tuned"`
+	Untuned string           `yaml:"untuned"`
 	// Startup and Silence are the most seconds until the first round begins, and
 	// between two marks of any worker.
 	Startup float64 `yaml:"startup_s"`
@@ -74,6 +78,64 @@ type Stack struct {
 type Option struct {
 	Default     float64 `yaml:"default"`
 	Description string  `yaml:"description"`
+}
+
+// TunedRule is the rule by which options are tuned, in words.
+const TunedRule = "a dead worker is noticed within 5 s, and nobody waits for a slow worker for more than 1.5 rounds"
+
+// Tuned is a tuned value of an option: a number, or a number of rounds.
+type Tuned struct {
+	Value float64 `yaml:"-" json:"value,omitempty"` // if Rounds is 0
+	// Rounds is a duration in lengths of a round without faults. The name of the option
+	// ends with its unit, _s or _ms.
+	Rounds float64 `yaml:"rounds" json:"rounds,omitempty"`
+	// Most is the limit of such a duration, in the option's unit; 0 is none.
+	Most float64 `yaml:"most" json:"most,omitempty"`
+}
+
+// UnmarshalYAML reads a number, or a mapping with rounds.
+func (t *Tuned) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		return n.Decode(&t.Value)
+	}
+	for k := 0; k+1 < len(n.Content); k += 2 { // Decode does not refuse unknown fields
+		if name := n.Content[k].Value; name != "rounds" && name != "most" {
+			return fmt.Errorf("line %d: field %s not found in a tuned value", n.Content[k].Line, name)
+		}
+	}
+	type fields Tuned // without this method
+	return n.Decode((*fields)(t))
+}
+
+func (t Tuned) String() string {
+	switch {
+	case t.Rounds == 0:
+		return fmt.Sprintf("%g", t.Value)
+	case t.Most > 0:
+		return fmt.Sprintf("%g rounds, at most %g", t.Rounds, t.Most)
+	default:
+		return fmt.Sprintf("%g rounds", t.Rounds)
+	}
+}
+
+// units are the endings of options that are durations.
+var units = map[string]time.Duration{"_s": time.Second, "_ms": time.Millisecond}
+
+// unit is the unit of an option that is a duration; 0 for another option.
+func unit(option string) time.Duration {
+	return units[option[max(0, strings.LastIndexByte(option, '_')):]]
+}
+
+// in is the value of an option where a round without faults takes so long.
+func (t Tuned) in(round time.Duration, option string) float64 {
+	if t.Rounds == 0 {
+		return t.Value
+	}
+	v := t.Rounds * float64(round) / float64(unit(option))
+	if t.Most > 0 {
+		v = min(v, t.Most)
+	}
+	return v
 }
 
 // Install is a virtual environment to make.
@@ -153,6 +215,20 @@ func (s *Stack) check() error {
 			return fmt.Errorf("cannot.%s: name an inject of workers, such as %s, and a reason", op, faults.Leave)
 		}
 	}
+	for option, t := range s.Tuned {
+		_, known := s.Options[option]
+		switch {
+		case !known:
+			return fmt.Errorf("tuned.%s: there is no such option", option)
+		case t.Value < 0 || t.Rounds < 0 || t.Most < 0:
+			return fmt.Errorf("tuned.%s is %s: it must not be below 0", option, t)
+		case t.Rounds > 0 && unit(option) == 0:
+			return fmt.Errorf("tuned.%s is a number of rounds, but the name of the option ends with neither _s nor _ms", option)
+		}
+	}
+	if len(s.Tuned) > 0 && s.Untuned != "" {
+		return errors.New("untuned says why nothing can be tuned, but there is tuned: remove one of the two")
+	}
 	programs := []string{s.Worker[0], s.Probe}
 	if len(s.Central) > 0 {
 		programs = append(programs, s.Central[0])
@@ -186,20 +262,32 @@ func Labelled(label string) (text string, ok bool) { return strings.CutPrefix(la
 // Chosen is a stack with options.
 type Chosen struct {
 	*Stack
-	Values map[string]float64 // of all options
+	// Values are of all options. Those that are numbers of rounds are 0 before Fit.
+	Values map[string]float64
+	rounds map[string]Tuned // the others
 }
 
-// Choose reads a stack as users name it: NAME[:option=value]…, where NAME may be a
-// folder.
+// tunedWord is in the place of an option, for the tuned values of all options.
+const tunedWord = "tuned"
+
+// Choose reads a stack as users name it: NAME[:tuned][:option=value]…, where NAME may be
+// a folder. An option's value has priority over the tuned one.
 func Choose(text string) (*Chosen, error) {
 	name, rest, _ := strings.Cut(text, ":")
 	s, err := Find(name)
 	if err != nil {
 		return nil, err
 	}
-	c := &Chosen{Stack: s, Values: map[string]float64{}}
+	c := &Chosen{Stack: s, Values: map[string]float64{}, rounds: map[string]Tuned{}}
 	for option, o := range s.Options {
 		c.Values[option] = o.Default
+	}
+	first, more, _ := strings.Cut(rest, ":")
+	if first == tunedWord {
+		if err := c.tune(text); err != nil {
+			return nil, err
+		}
+		rest = more
 	}
 	for rest != "" {
 		var part string
@@ -213,8 +301,36 @@ func Choose(text string) (*Chosen, error) {
 			return nil, errs.Usagef("stack %s: %s is %q: it must be a number, 0 or above", text, option, value)
 		}
 		c.Values[option] = number
+		delete(c.rounds, option)
 	}
 	return c, nil
+}
+
+// tune takes the tuned values.
+func (c *Chosen) tune(text string) error {
+	if len(c.Tuned) == 0 {
+		why := c.Untuned
+		if why == "" {
+			why = settings + " has no tuned values"
+		}
+		return errs.Usagef("stack %s: it cannot be tuned: %s", text, why)
+	}
+	for option, t := range c.Tuned {
+		if t.Rounds > 0 {
+			c.rounds[option], c.Values[option] = t, 0
+		} else {
+			c.Values[option] = t.Value
+		}
+	}
+	return nil
+}
+
+// Fit sets the options that are numbers of rounds. round is how long a round takes
+// without faults.
+func (c *Chosen) Fit(round time.Duration) {
+	for option, t := range c.rounds {
+		c.Values[option] = t.in(round, option)
+	}
 }
 
 // probeLimit is how long a probe may take. It imports torch, perhaps on a busy machine.

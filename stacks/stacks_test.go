@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"testbed/internal/errs"
 	"testbed/internal/testenv"
@@ -76,14 +77,17 @@ func folder(text, probe string) fstest.MapFS {
 // TestErrors: an error in stack.yaml names the field, and is a usage error.
 func TestErrors(t *testing.T) {
 	for change, want := range map[string]string{
-		"description: a test|wrong: 1":                  "field wrong not found",
-		"worker: [worker.py, --fast]|worker: []":        "worker is missing",
-		"python: [no-such-python, sh]|python: []":       "python is missing",
-		"probe: probe.py|probe: ''":                     "probe is missing",
-		"remedy: install it|remedy: ''":                 "remedy is missing",
-		"central: [worker.py]|central: [c.py]":          "no file c.py",
-		"cannot: {Leave: nobody leaves}|cannot: {X: y}": "cannot.X: name an inject",
-		"description: a test|silence_s: 0":              "must be above 0",
+		"remedy: install it|remedy: install it\ntuned: {none: 1}":            "tuned.none: there is no such option",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: -1}":         "tuned.wait_s is -1",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {round: 1}}": "line 7: field round not found",
+		"description: a test|wrong: 1":                                       "field wrong not found",
+		"worker: [worker.py, --fast]|worker: []":                             "worker is missing",
+		"python: [no-such-python, sh]|python: []":                            "python is missing",
+		"probe: probe.py|probe: ''":                                          "probe is missing",
+		"remedy: install it|remedy: ''":                                      "remedy is missing",
+		"central: [worker.py]|central: [c.py]":                               "no file c.py",
+		"cannot: {Leave: nobody leaves}|cannot: {X: y}":                      "cannot.X: name an inject",
+		"description: a test|silence_s: 0":                                   "must be above 0",
 	} {
 		old, new, _ := strings.Cut(change, "|")
 		_, err := stacks.Read(folder(strings.Replace(sound, old, new, 1), ""), "test")
@@ -108,6 +112,48 @@ func TestChoose(t *testing.T) {
 	}
 	if _, is := stacks.Labelled("torchft"); is {
 		t.Error("a policy is no stack")
+	}
+}
+
+// TestTuned: tuned values follow the length of a round up to their limit, and give way to
+// those of the user.
+func TestTuned(t *testing.T) {
+	c, err := stacks.Choose("gloo:tuned")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round, want := range map[time.Duration][2]float64{2 * time.Second: {2, 1}, time.Second: {1, 0.5}, time.Minute: {3, 2}} {
+		c.Fit(round)
+		if got := [2]float64{c.Values["timeout_s"], c.Values["quiet_s"]}; got != want {
+			t.Errorf("rounds of %v: %v, want %v", round, got, want)
+		}
+	}
+	c, err = stacks.Choose("torchft:tuned:timeout_s=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Fit(2 * time.Second)
+	if v := c.Values; v["join_timeout_ms"] != 3000 || v["heartbeat_timeout_ms"] != 5000 || v["timeout_s"] != 7 || v["quorum_timeout_s"] != 60 {
+		t.Errorf("%v", v)
+	}
+	c, err = stacks.Choose("gloo:tuned:quiet_s=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Fit(2 * time.Second); c.Values["quiet_s"] != 4 || c.Values["timeout_s"] != 2 {
+		t.Errorf("%v", c.Values)
+	}
+	if _, err := stacks.Choose("pccl:tuned"); err == nil || !strings.Contains(err.Error(), "it cannot be tuned: no option decides") {
+		t.Errorf("%v", err)
+	}
+	for _, name := range stacks.Names() {
+		s, err := stacks.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Tuned) > 0 == (s.Untuned != "") {
+			t.Errorf("%s has neither tuned values nor a reason, or both", name)
+		}
 	}
 }
 

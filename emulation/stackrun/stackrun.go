@@ -86,6 +86,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 		return record.Summary{}, err
 	}
 	values.PolicyName = o.Label
+	o.Stack.Fit(values.ClockDuration(values.TypicalStep() * policy.Time(values.InnerSteps)))
 	if err := fits(values, o.Stack); err != nil {
 		return record.Summary{}, err
 	}
