@@ -78,6 +78,8 @@ type Stack struct {
 type Option struct {
 	Default     float64 `yaml:"default"`
 	Description string  `yaml:"description"`
+	Least       float64 `yaml:"least" json:",omitempty"`
+	Most        float64 `yaml:"most" json:",omitempty"` // 0: no limit
 }
 
 // TunedRule is the rule by which options are tuned, in words.
@@ -297,8 +299,12 @@ func Choose(text string) (*Chosen, error) {
 			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; the options of this stack are %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
 		}
 		number, err := strconv.ParseFloat(value, 64)
-		if err != nil || number < 0 {
-			return nil, errs.Usagef("stack %s: %s is %q: it must be a number, 0 or above", text, option, value)
+		o := s.Options[option]
+		switch {
+		case err != nil || !(number >= o.Least): // not a number, too
+			return nil, errs.Usagef("stack %s: %s is %q: it must be a number, %g or above", text, option, value, o.Least)
+		case o.Most > 0 && number > o.Most:
+			return nil, errs.Usagef("stack %s: %s is %q: it must be %g at most", text, option, value, o.Most)
 		}
 		c.Values[option] = number
 		delete(c.rounds, option)

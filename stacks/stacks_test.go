@@ -28,7 +28,8 @@ func TestLibrary(t *testing.T) {
 	}{
 		"gloo":     {true, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"quiet_s", "timeout_s"}},
 		"hivemind": {false, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"allreduce_s", "matchmaking_s", "wait_for_all"}},
-		"pccl":     {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"attempts"}},
+		"pccl":     {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"attempts", "connections", "quantisation"}},
+		"torchft":  {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"diloco", "heartbeat_timeout_ms", "init_sync", "join_timeout_ms", "min_replicas", "quorum_retries", "quorum_timeout_s", "timeout_s"}},
 	} {
 		s, err := stacks.Find(name)
 		if err != nil {
@@ -95,7 +96,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
-	for name, want := range map[string]string{"nothing": "the stacks are", "./nothing": "has no stack.yaml", "gloo:x=1": "timeout_s", "gloo:timeout_s=-1": "0 or above", "gloo:timeout_s": "not OPTION=VALUE"} {
+	for name, want := range map[string]string{"nothing": "the stacks are", "./nothing": "has no stack.yaml", "gloo:x=1": "timeout_s", "gloo:timeout_s=-1": "0 or above", "gloo:timeout_s": "not OPTION=VALUE", "pccl:connections=0": "1 or above", "pccl:connections=17": "16 at most", "gloo:quiet_s=NaN": "it must be a number"} {
 		if _, err := stacks.Choose(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios/resolved"
@@ -47,6 +48,7 @@ type commit struct {
 	sent     int64
 	hash     string
 	slices   [][]float64
+	worlds   []int // workers in each part of the average, if the lanes are apart from them
 }
 
 // arrival is a worker's report that it has come to a reduction.
@@ -315,6 +317,11 @@ func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time,
 		}
 		m.slices = append(m.slices, block)
 	}
+	worlds, _ := f["worlds"].([]any)
+	for _, w := range worlds {
+		n, _ := w.(float64)
+		m.worlds = append(m.worlds, int(n))
+	}
 	if c.commits[round] == nil {
 		c.commits[round] = map[policy.ID]commit{}
 	}
@@ -463,6 +470,9 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 			} else if strings.Join(here, " ") != strings.Join(group, " ") {
 				c.dispute("round %d: parts of the average of %s have the work of different workers: one part of %s, another part of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
 			}
+		}
+		if slices.ContainsFunc(m.worlds, func(n int) bool { return n != len(group) }) {
+			c.dispute("round %d: the average of %s has the work of %s, but its parts are averages of %v workers", round, by.Node(), errs.Count(len(group), "worker"), m.worlds)
 		}
 		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {
 			c.dispute("round %d: %s reports that it took part (inner steps: %d), but its own average lacks its work", round, by.Node(), a.steps)

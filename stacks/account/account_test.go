@@ -155,6 +155,16 @@ func TestDisputes(t *testing.T) {
 		"a part alone": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody)+","+lanes([3]float64{1, 2, 1}, nobody, nobody))
 		}, "parts of the average of w0 have the work of different workers: one part of w0 w1, another part of w0"},
+		"a part of fewer": {func(s *story) {
+			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 1], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+		}, "the average of w0 has the work of 2 workers, but its parts are averages of [2 1] workers"},
+		"parts of all": {func(s *story) {
+			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 2], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+		}, ""},
 		"no lanes":      {func(s *story) { s.round(1000, 1, "") }, "w0 does not report its average"},
 		"too few lanes": {func(s *story) { s.round(1000, 1, "[1, 2]") }, "w0 reports a vector of 2 lanes, but the vector has 12"},
 		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "a worker reports that round 2 is complete, but the last complete round is 0"},

@@ -160,11 +160,11 @@ def sent_bytes(interface="eth0"):
 
 class Vector:
     """The vector that is averaged: the values, and lanes for each worker at the head
-    of each of as many slices as there are workers."""
+    of each slice. By default there are as many slices as workers."""
 
-    def __init__(self, run):
+    def __init__(self, run, slices=None):
         self.run = run
-        self.slices = len(run.workers)
+        self.slices = slices or len(run.workers)
         self.block = LANES * len(run.workers)
         self.length = run.spec["values"] + self.slices * self.block
         self.starts = [k * self.length // self.slices for k in range(self.slices)] + [self.length]
@@ -198,9 +198,9 @@ class Vector:
             out[low:high] = self.data[start:end]
         return out
 
-    def contributors(self):
-        """How many have contributed, after a sum."""
-        return round(float(self.data[: self.block : LANES].sum()))
+    def contributors(self, at=0):
+        """How many have contributed to the slice that begins there, after a sum."""
+        return round(float(self.data[at : at + self.block : LANES].sum()))
 
     def lanes(self):
         """The averaged lanes, as a list for each different slice. Slices that differ in

@@ -37,15 +37,16 @@ func main() {
 	flag.Float64Var(&o.settings.TimeScale, "time-scale", 1000, "real time divided by scenario time; at 1000 the inner steps of a round take 2 s")
 	flag.StringVar(&o.settings.TCP, "tcp", "", "congestion control of TCP in the nodes, such as reno or bbr (default: the machine's)")
 	flag.DurationVar(&o.limit, "limit", 10*time.Minute, "a run that takes longer is ended, and counts as incomplete")
+	program := flag.String("testbed", "", "the program testbed (default: built from this source)")
 	flag.Parse()
-	err := run(o, *only, *stackList)
+	err := run(o, *only, *stackList, *program)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o options, only, stackList string) error {
+func run(o options, only, stackList, program string) error {
 	if o.out == "" || flag.NArg() > 0 {
 		return errors.New("give the folder with -out, and nothing besides flags")
 	}
@@ -61,9 +62,12 @@ func run(o options, only, stackList string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t := &testbed{program: filepath.Join(dir, "testbed"), scratch: dir, settings: o.settings, limit: o.limit}
-	if out, err := exec.Command("go", "build", "-o", t.program, "./cmd/testbed").CombinedOutput(); err != nil {
-		return fmt.Errorf("building the command: %w\n%s", err, out)
+	t := &testbed{program: program, scratch: dir, settings: o.settings, limit: o.limit}
+	if program == "" {
+		t.program = filepath.Join(dir, "testbed")
+		if out, err := exec.Command("go", "build", "-o", t.program, "./cmd/testbed").CombinedOutput(); err != nil {
+			return fmt.Errorf("building the command: %w\n%s", err, out)
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
