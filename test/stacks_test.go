@@ -18,6 +18,7 @@ import (
 	"testbed/internal/testenv"
 	"testbed/policy"
 	"testbed/record"
+	"testbed/shaping/kernel"
 	"testbed/stacks"
 )
 
@@ -62,6 +63,10 @@ func TestStackMisbehaves(t *testing.T) {
 	needStack(t, folder)
 	t.Parallel()
 	before := look(t)
+	tcp := "reno"
+	if kernel.TCPAllowed("bbr") == nil {
+		tcp = "bbr"
+	}
 	for mode, c := range map[string]struct {
 		code     int
 		rounds   int
@@ -78,7 +83,7 @@ func TestStackMisbehaves(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			r := fed(t, small2, "run", "-", "--stack", folder+":mode="+mode, "--json", "--out", dir)
+			r := fed(t, small2, "run", "-", "--stack", folder+":mode="+mode, "--json", "--set", "real.tcp="+tcp, "--out", dir)
 			sum := ofStack(t, r)
 			// A busy machine makes the emulation invalid, which is no matter here.
 			if mode0 := c.code == 0; mode0 && r.code == exitInvalid && sum.Complete && strings.Contains(r.stderr, "fidelity invalid") {
@@ -95,7 +100,7 @@ func TestStackMisbehaves(t *testing.T) {
 			if c.disputes == "" && first != "" || !strings.Contains(first, c.disputes) {
 				t.Errorf("disputes: %q", sum.Stack.Disputes)
 			}
-			if sum.Policy != "stack:"+folder+":mode="+mode || sum.Stack.Version != "fake 1" || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") {
+			if sum.Policy != "stack:"+folder+":mode="+mode || sum.Stack.Version != "fake 1" || sum.Stack.TCP != tcp || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") {
 				t.Errorf("%s: %+v", sum.Policy, sum.Stack)
 			}
 			if mode == "0" {

@@ -273,7 +273,7 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 	sum.Dir = string(p.dir)
 	sum.Ignored = p.o.Scenario.Ignored(record.Real, false)
 	sum.Stack = &record.Stack{
-		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, LeftOut: p.leftOut(),
+		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, TCP: p.tcp(), LeftOut: p.leftOut(),
 		FailedReductions: a.Attempts, Failures: a.Failures, Disputes: a.Disputes,
 	}
 	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
@@ -299,6 +299,14 @@ func (p *player) links() string {
 		return p.events[0].Run.Links
 	}
 	return p.o.Links
+}
+
+// tcp is the congestion control of TCP in the nodes, empty if they were not made.
+func (p *player) tcp() string {
+	if len(p.events) > 0 && p.events[0].Run != nil {
+		return p.events[0].Run.TCP
+	}
+	return ""
 }
 
 // leftOut are the injects of the scenario that the stack cannot suffer, with reasons.

@@ -120,24 +120,27 @@ func of(all []result, scenario, player string) (runs []result) {
 
 // places says where and when the runs were played.
 func places(all []result, set settings) []string {
-	machines, programs, links, days := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	machines, programs, links, days, controls := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range all {
 		e := r.record.Environment
 		machines[fmt.Sprintf("%s, %d processors, %.0f GB, Linux %s", e.Processor, e.Processors, float64(e.MemoryBytes)/1e9, e.Kernel)] = true
 		programs[strings.TrimSpace(fmt.Sprintf("%s %s, %s", e.Version, e.Revision, e.Go))] = true
 		links[r.record.Summary.Links] = true
+		if s := r.record.Summary.Stack; s != nil && s.TCP != "" {
+			controls[s.TCP] = true
+		}
 		if day, _, found := strings.Cut(e.Began, "T"); found {
 			days[day] = true
 		}
 	}
 	list := func(m map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(m)), "; ") }
-	tcp := set.TCP
+	tcp := list(controls)
 	if tcp == "" {
-		tcp = "the machine's default"
+		tcp = "not on record"
 	}
 	return []string{
 		"When: " + list(days), "Machine: " + list(machines), "Testbed: " + list(programs), "Links: " + list(links),
-		fmt.Sprintf("Time scale: %g; congestion control of TCP: %s", set.TimeScale, tcp),
+		fmt.Sprintf("Time scale: %g; congestion control of TCP in the nodes of stacks: %s", set.TimeScale, tcp),
 	}
 }
 

@@ -55,7 +55,7 @@ func (f *fake) play(_ context.Context, j job, dir string) (int, error) {
 	}
 	summary := record.Summary{Policy: j.player.Name, TimeScale: 1000, Complete: true, Work: &record.Work{StepsDone: 14}}
 	if j.player.Stack != nil {
-		summary.Stack = &record.Stack{Name: j.player.Stack.Name, Version: "1.0", Options: j.player.Stack.Values}
+		summary.Stack = &record.Stack{Name: j.player.Stack.Name, Version: "1.0", Options: j.player.Stack.Values, TCP: "reno"}
 		if err := os.Mkdir(d.Path("stack"), 0o755); err != nil {
 			return 0, err
 		}
@@ -126,7 +126,7 @@ func TestResumption(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Runs: 12.", "- Not played: there is no pccl; install it\n", "- When: 2026-11-28\n", "\n## late_join\n",
+		"Runs: 12.", "- Not played: there is no pccl; install it\n", "- When: 2026-11-28\n", "- Time scale: 1000; congestion control of TCP in the nodes of stacks: reno\n", "\n## late_join\n",
 		// Rounds of 2.5 and 2.6 or 2.7 s; 14 inner steps in 4 times 5.1 or 5.2 s.
 		"\n| gloo:tuned | 2 of 2 complete | 2.58 (2.55–2.6) | 2.65 (2.6–2.7) | 0.68 (0.673–0.686) | 2.65 (2.6–2.7) | 2.5 | – | 0 | – | 0 | – | – |\n",
 		"\n| gloo | 1.0 | quiet_s=2, timeout_s=10 |\n",
