@@ -2,19 +2,19 @@
 
 import logging
 import os
+from importlib import import_module
 from importlib.metadata import version
 
 import torch
 
-import diloco
-import raw
 from testbed_stack import Run
 
 
 def play(run):
     logging.basicConfig(level=logging.WARNING)
     torch.set_num_threads(1)
-    worker = (diloco if run.options["diloco"] else raw).Worker(run)
+    adapter = import_module("diloco" if run.options["diloco"] else "raw")
+    worker = adapter.Worker(run)
     run.ready(f"torchft {version('torchft')}, torch {torch.__version__}")
     finished = run.meeting("finished")
     while worker.model.steps < run.rounds:
