@@ -274,6 +274,7 @@ func TestMeasuredStackTorchft(t *testing.T) {
 	goesOn(t, "torchft", identical, 3*time.Second, 22*time.Second)
 	if *everyScenario {
 		fiveRounds(t, "torchft", 20*time.Second, undisputed)
+		fiveRounds(t, "torchft:diloco=1", 20*time.Second, undisputed)
 		// A quorum waits a minute for a group that sends heartbeats.
 		for scenario, ids := range map[string][]policy.ID{"persistent_straggler": {0, 1, 2, 3}, "partition_heal": {0, 1, 2, 3}} {
 			if sum := playStack(t, "torchft", scenario, identical); !everywhere(sum, 2, ids...) {
@@ -359,6 +360,18 @@ func TestMeasuredStackPCCL(t *testing.T) {
 	}
 	if *everyScenario {
 		fiveRounds(t, "pccl", 20*time.Second, undisputed) // 0.7 s for each vote and reduction
+		// Over four connections, a part of the vector on each, and with codes of 8 bits.
+		var sent []int64
+		for _, options := range []string{":connections=4", ":connections=4:quantisation=2"} {
+			sum := playStack(t, "pccl"+options, "homogeneous", undisputed)
+			if !everywhere(sum, 1, 0, 1, 2, 3) {
+				t.Errorf("homogeneous%s: %+v", options, sum.Rounds)
+			}
+			sent = append(sent, sum.Rounds[4].BytesSent)
+		}
+		if sent[1] <= 0 || 3*sent[1] > sent[0] {
+			t.Errorf("with codes of 8 bits a round has %d bytes, with float32 %d", sent[1], sent[0])
+		}
 		// PCCL has no time-out: everybody waits for the straggler, the paused, the cut off.
 		for scenario, ids := range map[string][]policy.ID{"persistent_straggler": {0, 1, 2, 3}, "partition_heal": {0, 1, 2, 3}, "pause_resume": {0, 1, 2, 3, 4}} {
 			if sum := playStack(t, "pccl", scenario, undisputed); !everywhere(sum, 1, ids...) {

@@ -221,6 +221,8 @@ class Model:
         self.run = run
         self.steps = 0
         self.state = np.zeros(run.spec["values"], np.float32)
+        # All values differ, so that a sum in another order shows in the hash.
+        self._gradient = np.random.default_rng(run.index).standard_normal(len(self.state), np.float32)
 
     @property
     def round(self):
@@ -228,10 +230,9 @@ class Model:
         return self.steps + 1
 
     def contribution(self):
-        """The pseudo-gradient of a round: a different one of each worker."""
-        out = np.full(self.state.shape, (self.run.index + 1) * 1e-3, np.float32)
-        out[:: max(1, len(out) // 97)] += self.steps % 7
-        return out
+        """The pseudo-gradient of a round: a different one of each worker, and in each
+        round."""
+        return np.roll(self._gradient, self.steps)
 
     def step(self, mean):
         self.state += mean

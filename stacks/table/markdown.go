@@ -124,7 +124,7 @@ func places(all []result, set settings) []string {
 	for _, r := range all {
 		e := r.record.Environment
 		machines[fmt.Sprintf("%s, %d processors, %.0f GB, Linux %s", e.Processor, e.Processors, float64(e.MemoryBytes)/1e9, e.Kernel)] = true
-		programs[strings.TrimSpace(fmt.Sprintf("%s %s, %s", e.Version, e.Revision, e.Go))] = true
+		programs[strings.Join(strings.Fields(e.Version+" "+e.Revision+" "+e.Go), " ")] = true
 		links[r.record.Summary.Links] = true
 		if s := r.record.Summary.Stack; s != nil && s.TCP != "" {
 			controls[s.TCP] = true
