@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -61,12 +62,17 @@ func (t *testbed) play(ctx context.Context, j job, dir string) (exit int, err er
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	cmd.WaitDelay = endPatience
+	// A run does not survive the campaign, which plays it again. The kernel watches the
+	// thread that starts the run.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = cmd.Run()
 	exit = cmd.ProcessState.ExitCode()
 	_, none := os.Stat(filepath.Join(dir, record.SummaryFile))
 	switch {
 	case exit == exitUnsupported:
-		missing, fix, _ := strings.Cut(lastLine(log.Name()), "; ")
+		missing, fix, _ := strings.Cut(strings.TrimPrefix(lastLine(log.Name()), "testbed: "), "; ")
 		return exit, &errs.UnsupportedError{Missing: missing, Fix: fix}
 	case none == nil && (exit == exitOK || exit == exitInvalid || limited.Err() != nil):
 		return exit, nil

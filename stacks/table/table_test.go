@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"testbed/internal/errs"
 	"testbed/policy"
@@ -222,6 +223,34 @@ func TestCells(t *testing.T) {
 		cells := row(c.runs)
 		if got := [3]string(cells[4:7]); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestPlay: a run without a record is an error with its last line, a stack that is missing
+// is unsupported, and a run that takes too long is interrupted.
+func TestPlay(t *testing.T) {
+	for name, c := range map[string]struct {
+		script      string
+		exit        int
+		unsupported bool
+		want        string
+	}{
+		"well":      {`mkdir -p $5; echo {} > $5/summary.json`, 0, false, ""},
+		"invalid":   {`mkdir -p $5; echo {} > $5/summary.json; exit 3`, 3, false, ""},
+		"missing":   {`echo "testbed: there is no gloo; install it" >&2; exit 4`, 4, true, "there is no gloo; install it"},
+		"broken":    {`echo "testbed: no memory" >&2; echo "{"; exit 1`, 1, false, "testbed: no memory"},
+		"no record": {`echo fine`, 0, false, "summary.json: no such file"},
+		"too long":  {`trap 'echo {} > $5/summary.json; exit 1' INT; mkdir -p $5; while :; do sleep 0.1; done`, 1, false, ""},
+	} {
+		dir := t.TempDir()
+		b := &testbed{program: filepath.Join(dir, "testbed"), settings: settings{TimeScale: 1000}, limit: 3 * time.Second}
+		if err := os.WriteFile(b.program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		exit, err := b.play(t.Context(), job{"homogeneous", player{Name: "baseline-8", Policy: "baseline", Bits: 8}, 1}, filepath.Join(dir, "run"))
+		if exit != c.exit || errors.Is(err, errors.ErrUnsupported) != c.unsupported || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: exit code %d, %v", name, exit, err)
 		}
 	}
 }
