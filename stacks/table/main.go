@@ -62,7 +62,7 @@ func run(o options, only, stackList, program string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t := &testbed{program: program, scratch: dir, settings: o.settings, limit: o.limit}
+	t := &testbed{program: program, scratch: dir, settings: o.settings, limit: o.limit, patience: 30 * time.Second}
 	if program == "" {
 		t.program = filepath.Join(dir, "testbed")
 		if out, err := exec.Command("go", "build", "-o", t.program, "./cmd/testbed").CombinedOutput(); err != nil {

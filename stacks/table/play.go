@@ -34,10 +34,9 @@ type testbed struct {
 	program, scratch string
 	settings         settings
 	limit            time.Duration
+	// patience is how long a run may take to end when it was interrupted.
+	patience time.Duration
 }
-
-// endPatience is how long a run may take to end when it was interrupted.
-const endPatience = 30 * time.Second
 
 // play plays a run. An error means that it has no record, and wraps
 // errors.ErrUnsupported if the stack is not installed.
@@ -60,8 +59,13 @@ func (t *testbed) play(ctx context.Context, j job, dir string) (exit int, err er
 	defer stop()
 	cmd := exec.CommandContext(limited, t.program, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = endPatience
+	cmd.Cancel = func() error {
+		// The first signal reaches the programs of a stack, which may be stuck. The second
+		// one kills them.
+		time.AfterFunc(t.patience/3, func() { _ = cmd.Process.Signal(syscall.SIGINT) }) // it may have ended
+		return cmd.Process.Signal(syscall.SIGINT)
+	}
+	cmd.WaitDelay = t.patience
 	// A run does not survive the campaign, which plays it again. The kernel watches the
 	// thread that starts the run.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -241,10 +241,11 @@ func TestPlay(t *testing.T) {
 		"missing":   {`echo "testbed: there is no gloo; install it" >&2; exit 4`, 4, true, "there is no gloo; install it"},
 		"broken":    {`echo "testbed: no memory" >&2; echo "{"; exit 1`, 1, false, "testbed: no memory"},
 		"no record": {`echo fine`, 0, false, "summary.json: no such file"},
+		"stubborn":  {`trap 'n=x$n; [ $n = xx ] && { echo {} > $5/summary.json; exit 1; }' INT; mkdir -p $5; while :; do sleep 0.1; done`, 1, false, ""},
 		"too long":  {`trap 'echo {} > $5/summary.json; exit 1' INT; mkdir -p $5; while :; do sleep 0.1; done`, 1, false, ""},
 	} {
 		dir := t.TempDir()
-		b := &testbed{program: filepath.Join(dir, "testbed"), settings: settings{TimeScale: 1000}, limit: 3 * time.Second}
+		b := &testbed{program: filepath.Join(dir, "testbed"), settings: settings{TimeScale: 1000}, limit: 3 * time.Second, patience: 6 * time.Second}
 		if err := os.WriteFile(b.program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
