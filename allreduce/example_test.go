@@ -23,7 +23,7 @@ func ExampleFormat() {
 	// int8 in blocks of 1024: 1003908 bytes
 	// bfloat16: 2000000 bytes
 	// float32: 4000000 bytes
-	// block is 1000; it must be a multiple of 16 from 16 to 4096
+	// block is 1000: it must be a multiple of 16 from 16 to 4096
 }
 
 // What every rank of a ring ends with, to the bit. Each hop quantises the sum so

@@ -44,9 +44,9 @@ var Bits = []int{8, 4, 16, 32}
 func (f Format) Problem() (field, problem string) {
 	switch {
 	case !slices.Contains(Bits, f.Bits):
-		return "bits", fmt.Sprintf("is %d; choose 8 or 4 for codes, 16 for bfloat16, or 32 for float32", f.Bits)
+		return "bits", fmt.Sprintf("is %d: choose 8 or 4 for codes, 16 for bfloat16, or 32 for float32", f.Bits)
 	case f.Block < MinBlock || f.Block > MaxBlock || f.Block%MinBlock != 0:
-		return "block", fmt.Sprintf("is %d; it must be a multiple of %d from %d to %d", f.Block, MinBlock, MinBlock, MaxBlock)
+		return "block", fmt.Sprintf("is %d: it must be a multiple of %d from %d to %d", f.Block, MinBlock, MinBlock, MaxBlock)
 	}
 	return "", ""
 }

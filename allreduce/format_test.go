@@ -8,8 +8,8 @@ import (
 func TestFormatCheck(t *testing.T) {
 	for f, wrong := range map[Format]string{
 		DefaultFormat: "", {4, 16}: "", {16, 1024}: "", {32, 4096}: "",
-		{}: "bits is 0;", {24, 1024}: "bits is 24;", {2, 16}: "bits is 2;", {-8, 16}: "bits is -8;",
-		{8, 0}: "block is 0;", {4, -16}: "block is -16;", {8, 8}: "block is 8;", {32, 1000}: "block is 1000;", {8, 8192}: "block is 8192;",
+		{}: "bits is 0:", {24, 1024}: "bits is 24:", {2, 16}: "bits is 2:", {-8, 16}: "bits is -8:",
+		{8, 0}: "block is 0:", {4, -16}: "block is -16:", {8, 8}: "block is 8:", {32, 1000}: "block is 1000:", {8, 8192}: "block is 8192:",
 	} {
 		if err := f.Check(); (err == nil) != (wrong == "") || err != nil && !strings.HasPrefix(err.Error(), wrong) {
 			t.Errorf("%+v: %v, want %q", f, err, wrong)

@@ -37,7 +37,7 @@ func (p *player) keep(w *worker, saved state.Checkpoint) error {
 	began := time.Now()
 	return w.child.Fetch(process.Memory, w.memory, func(err error) error {
 		if err != nil {
-			p.s.Tell("a checkpoint of %s could not be saved: %v", w.name, err)
+			p.s.Tell("the checkpoint of %s after outer step %d could not be saved: %v", w.name, saved.OuterSteps, err)
 			w.command(node.Command{Op: process.OpSaved})
 			return nil
 		}
@@ -57,7 +57,7 @@ func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 		p.s.Post(func() error {
 			w.command(node.Command{Op: process.OpSaved})
 			if err != nil {
-				p.s.Tell("the checkpoint %s could not be saved: %v", name, err)
+				p.s.Tell("the checkpoint %s of %s could not be saved: %v", name, w.name, err)
 				return nil
 			}
 			if saved.Stateless {

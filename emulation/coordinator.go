@@ -48,7 +48,7 @@ func (p *player) startCoordinator() error {
 		OnData: func(data json.RawMessage) error {
 			var r process.Report
 			if err := json.Unmarshal(data, &r); err != nil {
-				return fmt.Errorf("reading a report of the coordinator: %w", err)
+				return fmt.Errorf("internal error: parsing a report of the coordinator: %w", err)
 			}
 			if r.Event == nil {
 				return nil

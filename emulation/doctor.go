@@ -127,7 +127,7 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 		}
 		checks = append(checks, c)
 	}
-	priority := Check{Name: "router priority", OK: true, Detail: "the router of user links has priority over other programs"}
+	priority := Check{Name: "router priority", OK: true, Detail: "the router of the link backend user has priority over other programs"}
 	if !userlink.MayPrioritise(s.Raise) {
 		priority.OK, priority.Fix = false, fidelity.PriorityFix
 		priority.Detail = "an ordinary user's router has no priority: packets are late whenever other programs are busy"
@@ -142,9 +142,9 @@ func linksCheck(netem, user error) Check {
 	c := Check{Name: "links", OK: true, Needed: true}
 	switch {
 	case netem == nil:
-		c.Detail = "--links auto chooses netem"
+		c.Detail = "--links auto chooses the link backend netem"
 	case user == nil:
-		c.Detail = "--links auto chooses the user-space router, because the kernel has no netem"
+		c.Detail = "--links auto chooses the link backend user, because the kernel has no netem"
 	default:
 		c.OK, c.Detail = false, user.Error()
 	}

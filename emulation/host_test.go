@@ -15,9 +15,9 @@ func TestLinksCheck(t *testing.T) {
 		ok          bool
 		detail      string
 	}{
-		{nil, nil, true, "--links auto chooses netem"},
-		{nil, none, true, "--links auto chooses netem"},
-		{none, nil, true, "--links auto chooses the user-space router"},
+		{nil, nil, true, "--links auto chooses the link backend netem"},
+		{nil, none, true, "--links auto chooses the link backend netem"},
+		{none, nil, true, "--links auto chooses the link backend user"},
 		{none, none, false, "none here"},
 	} {
 		if c := linksCheck(test.netem, test.user); c.OK != test.ok || !c.Needed || !strings.HasPrefix(c.Detail, test.detail) {

@@ -126,7 +126,7 @@ func (p *player) connectHosts() (err error) {
 	p.hosts.OnSample = func(host string, raw json.RawMessage) error {
 		var s monitor.Sample
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return fmt.Errorf("reading the measurements of host %s: %w", host, err)
+			return fmt.Errorf("internal error: parsing the measurements of host %s: %w", host, err)
 		}
 		p.monitor.Remote(host, s)
 		p.queues.Enter(s.Queues, s.QueuesLost, p.hosts.ClockOffset(host))

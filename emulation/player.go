@@ -77,7 +77,7 @@ type player struct {
 func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	p := &player{s: s, workers: map[string]*worker{}, specs: map[policy.ID]process.WorkerSpec{}, slowed: map[policy.ID]float64{}, meter: monitor.Meter{}}
 	if err := json.Unmarshal(raw, &p.spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, a run: %w", err)
 	}
 	p.clock.scenario = p.spec.Scenario
 	algorithm, _ := allreduce.ParseAlgorithm(p.spec.Scenario.Reduction.Algorithm) // the scenario is valid
@@ -147,7 +147,7 @@ func (p *player) checkLinks() error {
 		p.monitor.Pair(pair)
 	}
 	if checked.Wrong > 0 {
-		p.s.Tell("measured %s, %d of them NOT AS PLANNED; see %s", errs.Count(len(checked.Found), "round trip"), checked.Wrong, LinkCheckFile)
+		p.s.Tell("measured %s, %d of them NOT AS PLANNED; see %s", errs.Count(len(checked.Found), "round trip"), checked.Wrong, p.s.Dir.Path(LinkCheckFile))
 	} else {
 		p.s.Tell("measured %s in %.1f s, all as planned", errs.Count(len(checked.Found), "round trip"), time.Since(begin).Seconds())
 	}
@@ -202,8 +202,12 @@ func (p *player) startNodes() error {
 	if t := p.spec.Scenario.Train; t.Foreign() {
 		patience += 2 * t.Limit() // one process after the other, if a worker also has the validating one
 	}
-	if err := p.s.Await(patience, "the workers to start", func() bool {
-		return p.all(func(w *worker) bool { return w.child.Ready || w.child.Ended }) && (p.coordinator.child.Ready || p.coordinator.child.Ended)
+	if err := p.s.AwaitAll(patience, "all nodes to start", func() []string {
+		starting := p.names(func(w *worker) bool { return !w.child.Ready && !w.child.Ended })
+		if c := p.coordinator.child; !c.Ready && !c.Ended {
+			starting = append(starting, policy.CoordinatorNode)
+		}
+		return starting
 	}); err != nil {
 		return err
 	}
@@ -332,7 +336,7 @@ func (p *player) begin(e *record.Event) {
 	}
 	var err error
 	if p.queues, err = monitor.NewQueueLog(p.s.Dir, p.network.Kernel.Nodes(), p.clock.at); err != nil {
-		p.s.Tell("%v", err) // only the record lacks it
+		p.s.Tell("the run does not record the queues of links: %v", err)
 		p.queues = nil
 	}
 	p.links = monitor.WatchLinks(p.network, p.network.Kernel.Nodes(), p.queues)

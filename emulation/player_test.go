@@ -153,7 +153,7 @@ func TestWorkerEnded(t *testing.T) {
 	if err := end("w1"); err != nil {
 		t.Error(err)
 	}
-	if got := told(t, notes); len(got) != 1 || got[0] != "worker w0 died unexpectedly: exit status 2" {
+	if got := told(t, notes); len(got) != 1 || got[0] != "worker w0 died unexpectedly: exit status 2; see "+p.s.Log("w0") {
 		t.Errorf("%q", got)
 	}
 	if got := failures(p); got != "worker w0 died unexpectedly: exit status 2" {

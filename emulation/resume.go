@@ -34,7 +34,7 @@ const runFile = "run"
 // claim makes the folder for a run's resumption, or takes it over, and returns
 // the name of the run. The locked file is the claim.
 func claim(dir record.Dir) (name string, lock *os.File, err error) {
-	wrap := func(err error) error { return fmt.Errorf("claiming the run in %s: %w", dir, err) }
+	wrap := func(err error) error { return fmt.Errorf("locking the run in %s: %w", dir, err) }
 	if err := os.MkdirAll(dir.Path(resumeDir), 0o755); err != nil {
 		return "", nil, wrap(err)
 	}
@@ -118,11 +118,11 @@ type asked struct {
 func (r *recorder) begin() error {
 	text, err := os.ReadFile(r.dir.Path(filepath.Join(resumeDir, askedFile)))
 	if err != nil {
-		return fmt.Errorf("the run was killed before any worker joined, and its settings cannot be read; run the scenario again: %w", err)
+		return fmt.Errorf("the run was killed before any worker joined, and its settings could not be read: %w; run the scenario again", err)
 	}
 	var was asked
 	if err := json.Unmarshal(text, &was); err != nil {
-		return fmt.Errorf("the run was killed before any worker joined, and %s cannot be parsed; run the scenario again: %w", askedFile, err)
+		return fmt.Errorf("the run was killed before any worker joined, and its settings in %s could not be parsed: %w; run the scenario again", r.dir.Path(filepath.Join(resumeDir, askedFile)), err)
 	}
 	for _, name := range []string{record.EventsFile, filepath.Join(resumeDir, journalFile)} {
 		if err := os.Remove(r.dir.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -226,14 +226,14 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 func (r *recorder) whyGone(err error) error {
 	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
-		return fmt.Errorf("the directory has no record of a run: %w", rerr)
+		return fmt.Errorf("the directory contains no record of a run: %w", rerr)
 	}
 	defer file.Close()
 	events, _ := record.Read(file) // up to the first invalid line
 	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
 		return errOver
 	}
-	return fmt.Errorf("the run saved no state from which it could continue, so start it anew: %w", err)
+	return fmt.Errorf("the directory contains no saved state from which the run could continue; run the scenario again: %w", err)
 }
 
 // reopenRecord reads the record, which must be as the run has left it, and
@@ -349,17 +349,17 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		return last, err
 	}
 	if len(all) == 0 {
-		return last, fmt.Errorf("the run left no checkpoint (outer steps between checkpoints: %d); run the scenario again", r.spec.Scenario.CheckpointEvery)
+		return last, fmt.Errorf("the run was killed before it saved a checkpoint (outer steps between checkpoints: %d); run the scenario again", r.spec.Scenario.CheckpointEvery)
 	}
 	var problems []error
 	for _, steps := range slices.Backward(all) {
 		c, err := r.readCheckpoint(steps)
 		if hash := led[steps].Hash; err == nil && hash != "" && hash != c.Hash {
-			err = fmt.Errorf("the checkpoint has the hash %s, but the record has %s", c.Hash, hash)
+			err = fmt.Errorf("the state in the checkpoint has the hash %s, but the record contains the hash %s", c.Hash, hash)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", checkpointName(steps), err)
-			r.stage("a checkpoint is not usable: " + err.Error())
+			r.stage("a checkpoint cannot be used: " + err.Error())
 			problems = append(problems, err)
 			continue
 		}
@@ -373,7 +373,7 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		r.stage(fmt.Sprintf("%s: the run was killed before these workers had saved their own state: %s", checkpointName(steps), strings.Join(missing, ", ")))
 	}
 	if last.OuterSteps == 0 {
-		err = fmt.Errorf("no checkpoint is usable; run the scenario again: %w", errors.Join(problems...))
+		err = fmt.Errorf("no checkpoint of the run can be used; run the scenario again: %w", errors.Join(problems...))
 	}
 	return last, errors.Join(err, putAside(dir, last.OuterSteps))
 }
@@ -407,9 +407,9 @@ func (r *recorder) readCheckpoint(steps int) (state.Checkpoint, error) {
 	case c.Run != r.spec.Name:
 		return c, errors.New("the checkpoint belongs to another run")
 	case c.Stateless:
-		return c, errors.New("the checkpoint holds no state")
+		return c, errors.New("the checkpoint contains no outer state")
 	case c.OuterSteps != steps || c.Parameters != r.spec.Scenario.Parameters:
-		return c, fmt.Errorf("the checkpoint holds outer step %d with %d parameters, but the run expects step %d with %d parameters", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
+		return c, fmt.Errorf("the checkpoint contains outer step %d and %d parameters, but outer step %d and %d parameters are expected", c.OuterSteps, c.Parameters, steps, r.spec.Scenario.Parameters)
 	}
 	return c, nil
 }

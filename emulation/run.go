@@ -147,7 +147,7 @@ func (r *recorder) prepare() error {
 	}
 	if n := o.Scenario.Real.Parameters; n > scenarios.MaxRealParameters {
 		_ = os.Remove(o.Dir) // if it was made for this run alone
-		return &scenarios.Error{File: o.File, Field: "real.parameters", Problem: fmt.Sprintf("is %d; a real run allows at most %d (plan and simulate --network links allow more)", n, scenarios.MaxRealParameters)}
+		return &scenarios.Error{File: o.File, Field: "real.parameters", Problem: fmt.Sprintf("is %d: a real run allows at most %d (plan and simulate --network links allow more)", n, scenarios.MaxRealParameters)}
 	}
 	if err := o.Scenario.CheckTime(r.spec.Scenario); err != nil {
 		_ = os.Remove(o.Dir) // likewise
@@ -223,7 +223,7 @@ func (r *recorder) listen(job *network.Job) error {
 		}
 		var p playerNote
 		if err := json.Unmarshal(n.Data, &p); err != nil {
-			return fmt.Errorf("reading the sandbox's messages: %w", err)
+			return fmt.Errorf("internal error: parsing a message of the sandbox: %w", err)
 		}
 		if p.Fidelity != nil {
 			r.fidelity = p.Fidelity
@@ -261,7 +261,7 @@ func (r *recorder) conclude(failed error) (record.Summary, error) {
 			sum.Fidelity.Verdict = fidelity.Suspect
 		}
 		sum.Fidelity.Reasons = append(slices.Clone(sum.Fidelity.Reasons),
-			"workers were taken for dead, though the scenario made them neither slow nor dead: "+strings.Join(sum.Work.Unasked, ", "))
+			"workers were evicted as dead, although the scenario neither slowed nor ended them: "+strings.Join(sum.Work.Unasked, ", "))
 	}
 	return sum, r.dir.WriteSummary(&sum, r.options.Scenario.Traces)
 }

@@ -42,8 +42,9 @@ func (p *player) startStore(authority *identity.Authority) error {
 		OnData: p.uploaded,
 		OnEnd: func(_ *network.Child, reason string) error {
 			if !p.over {
-				p.monitor.Failed("the store died unexpectedly: " + reason)
-				p.s.Tell("the store died unexpectedly: %s", reason)
+				line := "the node store, which receives uploads, ended unexpectedly: " + reason
+				p.monitor.Failed(line)
+				p.s.Tell("%s; see %s", line, p.s.Log(train.StoreNode))
 			}
 			return nil
 		},
@@ -69,7 +70,7 @@ func (p *player) upload(u *train.Upload) error {
 func (p *player) uploaded(data json.RawMessage) error {
 	var r process.StoreReport
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of the store: %w", err)
+		return fmt.Errorf("internal error: parsing a report of the node store: %w", err)
 	}
 	if p.over {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"testbed/record"
 	"testbed/scenarios/faults"
 	"testbed/scenarios/resolved"
+	"testbed/train"
 )
 
 // worker is a worker of the run, in the sandbox's init.
@@ -56,14 +58,14 @@ func (p *player) command(id policy.ID, c node.Command) {
 
 func (p *player) worker(id policy.ID) *worker { return p.workers[id.Node()] }
 
-// all reports whether so holds for all workers.
-func (p *player) all(so func(*worker) bool) bool {
-	for _, w := range p.workers {
-		if !so(w) {
-			return false
+// names are the names of the workers for which so holds, sorted.
+func (p *player) names(so func(*worker) bool) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(p.workers)) {
+		if so(p.workers[name]) {
+			names = append(names, name)
 		}
 	}
-	return true
+	return names
 }
 
 // isGone reports whether the worker no longer takes part in a resumed run.
@@ -150,7 +152,7 @@ func (p *player) restart(id policy.ID) error {
 func (p *player) reported(w *worker, data json.RawMessage) error {
 	var r process.Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of %s: %w", w.name, err)
+		return fmt.Errorf("internal error: parsing a report of %s: %w", w.name, err)
 	}
 	if r.Lateness != nil {
 		p.monitor.Timer(w.name, r.Round, *r.Lateness)
@@ -185,11 +187,15 @@ var inOrder = sandbox.Status{}.String()
 func (p *player) workerEnded(w *worker, reason string) error {
 	switch {
 	case !p.clock.running() && !p.anyFirst():
-		return fmt.Errorf("worker %s died during start-up, and no worker is left to start the run: %s; see %s", w.name, reason, p.s.Log(w.name))
+		return fmt.Errorf("worker %s ended during start-up, and no worker is left to start the run: %s; see %s", w.name, reason, p.s.Log(w.name))
 	case !p.over && !w.excused && reason != inOrder || p.trainerFailed(w):
-		line := fmt.Sprintf("worker %s died unexpectedly: %s", w.name, reason)
+		did := "died"
+		if w.child.Failure != "" {
+			did = "gave up"
+		}
+		line := fmt.Sprintf("worker %s %s unexpectedly: %s", w.name, did, reason)
 		p.monitor.Failed(line)
-		p.s.Tell("%s", line)
+		p.s.Tell("%s; see %s", line, p.s.Log(w.name))
 	}
 	if w.returns {
 		return p.restart(w.id)
@@ -244,8 +250,12 @@ func (p *player) awaitWorkers() error {
 		})
 	})
 	defer timeout.Stop()
-	return p.s.Await(network.StartupPatience+patience, "the workers to end", func() bool {
-		return p.store.gone() && p.all(func(w *worker) bool { return w.child.Ended })
+	return p.s.AwaitAll(network.StartupPatience+patience, "the processes of workers to end", func() []string {
+		alive := p.names(func(w *worker) bool { return !w.child.Ended })
+		if !p.store.gone() {
+			alive = append(alive, train.StoreNode)
+		}
+		return alive
 	})
 }
 

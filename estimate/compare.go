@@ -161,7 +161,7 @@ func signed(x float64) string {
 func WriteComparison(w io.Writer, c Comparison) error {
 	page, document, measured := c.Page.Results, c.Document.Results, c.Measured.Results
 	in := c.Page.Inputs
-	fmt.Fprintf(w, "%s days with measured terms, %s days by the formulas of the simulator's page, %s days by those of its document\n", trim(measured.Days), trim(page.Days), trim(document.Days))
+	fmt.Fprintf(w, "%s days with measured terms, %s days by the formulas of the simulator's page, %s days by the formulas of its document\n", trim(measured.Days), trim(page.Days), trim(document.Days))
 	fmt.Fprintf(w, "%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · limit for a run: %s days\n\n", measured.Mode, trim(in.NumNodes), trim(in.Parameters/1e9), trim(in.Tokens/1e12), trim(measured.MaxDays))
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "quantity\tpage\tdocument\tmeasured\tmeasured ÷ page\t")
@@ -192,7 +192,7 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	if in.StreamingEnabled {
 		fmt.Fprintf(w, ", fragments %v, overlapSteps %v", c.Further.Fragments, c.Further.OverlapSteps)
 	}
-	fmt.Fprintln(w, "; --set changes them")
+	fmt.Fprintln(w, "; change these inputs with --set")
 	writeWarnings(w, c.Measured.Warnings)
 	return nil
 }

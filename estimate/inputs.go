@@ -101,9 +101,9 @@ var numbers = []number{
 func outside(value, least, most float64, whole bool) string {
 	switch {
 	case !(value >= least && value <= most):
-		return fmt.Sprintf("is %v; it must be from %v to %v", value, least, most)
+		return fmt.Sprintf("is %v: it must be from %v to %v", value, least, most)
 	case whole && value != math.Trunc(value):
-		return fmt.Sprintf("is %v; it must be a whole number", value)
+		return fmt.Sprintf("is %v: it must be a whole number", value)
 	}
 	return ""
 }
@@ -120,7 +120,7 @@ func (c choice) problem() string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("is %q; it must be one of %s", c.value, strings.Join(c.words, ", "))
+	return fmt.Sprintf("is %q: it must be one of %s", c.value, strings.Join(c.words, ", "))
 }
 
 // Check returns a *errs.FieldError for the first value that is impossible.
@@ -141,9 +141,9 @@ func (in Inputs) Check() error {
 	}
 	switch {
 	case in.IsMoE && in.ActiveParams > in.Parameters:
-		return errs.Fieldf("activeParams", "is %v, more than all parameters (%v); give the parameters that a token passes", in.ActiveParams, in.Parameters)
+		return errs.Fieldf("activeParams", "is %v, more than all parameters (%v): give the parameters that a token passes", in.ActiveParams, in.Parameters)
 	case in.HwGrowth+in.SwGrowth+in.InvestGrowth <= 0:
-		return &errs.FieldError{Field: "hwGrowth", Problem: "is 0 like swGrowth and investGrowth, and without growth no run is too long; give one of the three"}
+		return &errs.FieldError{Field: "hwGrowth", Problem: "is 0, like swGrowth and investGrowth, but without growth no run is too long: raise one of these three inputs"}
 	}
 	return nil
 }

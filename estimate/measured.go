@@ -32,7 +32,7 @@ func (m Measurements) Check() error {
 		return &errs.FieldError{Field: "efficiency", Problem: p}
 	}
 	if len(m.Stragglers) == 0 {
-		return &errs.FieldError{Field: "straggler", Problem: "has no coefficient; calibrate again"}
+		return &errs.FieldError{Field: "straggler", Problem: "has no coefficient: calibrate again"}
 	}
 	last := 0.0
 	for _, s := range m.Stragglers {

@@ -265,7 +265,7 @@ func TestMeasurementsAreChecked(t *testing.T) {
 	}
 	r := defaultRun()
 	r.NodeSpread = 0.5
-	if err := r.Check(); err == nil || err.Error() != "nodeSpread: is 0.5; it must be from 0 to 0.4" {
+	if err := r.Check(); err == nil || err.Error() != "nodeSpread is 0.5: it must be from 0 to 0.4" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -97,11 +97,11 @@ func (s *Sweep) Check() error {
 	seen := map[string]bool{}
 	for _, a := range s.Axes {
 		if seen[a.Input] {
-			return &errs.FieldError{Field: a.Input, Problem: "is swept twice; keep one"}
+			return &errs.FieldError{Field: a.Input, Problem: "is swept twice: keep one"}
 		}
 		seen[a.Input] = true
 		if points *= len(a.Values); points > maxPoints {
-			return errs.Fieldf(a.Input, "makes more than %d points; give fewer values", maxPoints)
+			return errs.Fieldf(a.Input, "makes more than %d points: give fewer values", maxPoints)
 		}
 	}
 	return nil

@@ -88,9 +88,9 @@ func TestSweepSaysWhatIsWrong(t *testing.T) {
 		want string
 		axes []string
 	}{
-		{"mfu: is swept twice; keep one", []string{"mfu=0.1,0.2", "mfu=0.3"}},
-		{"mfu: is 3; it must be from 0.0001 to 1 (with numNodes=8, mfu=3)", []string{"numNodes=8", "mfu=0.1,3"}},
-		{"microBatches: makes more than 1000000 points; give fewer values", []string{numbered("innerSteps", 700), numbered("microBatches", 700)}},
+		{"mfu is swept twice: keep one", []string{"mfu=0.1,0.2", "mfu=0.3"}},
+		{"mfu is 3: it must be from 0.0001 to 1 (with numNodes=8, mfu=3)", []string{"numNodes=8", "mfu=0.1,3"}},
+		{"microBatches makes more than 1000000 points: give fewer values", []string{numbered("innerSteps", 700), numbered("microBatches", 700)}},
 	} {
 		s := threeColumns(t, c.axes...)
 		err := s.Check()

@@ -97,7 +97,7 @@ var rules = []rule{
 	{"regional_sync_hidden", func(in *Inputs, q *quantities, _ Variant) bool {
 		return q.mode == hierarchical && q.regionalSync > in.InnerSteps*q.step && !(q.globalSync > q.block)
 	}, func(in *Inputs, q *quantities) string {
-		return fmt.Sprintf("the regional sync (%s s) takes longer than the computing before it (%s s), but does not count when the bottleneck is named", trim(q.regionalSync), trim(in.InnerSteps*q.step))
+		return fmt.Sprintf("the regional sync (%s s) takes longer than the computing before it (%s s), but the choice of the bottleneck ignores it", trim(q.regionalSync), trim(in.InnerSteps*q.step))
 	}},
 	{"efficiency_floor", func(_ *Inputs, q *quantities, _ Variant) bool { return q.eta == leastEta },
 		always("the learning efficiency is at its floor of 40 %, below which the formula does not go (4.1)")},
@@ -127,7 +127,7 @@ var rules = []rule{
 		if q.mode == onePipeline {
 			n, what = q.pipelines, "pipelines"
 		}
-		return fmt.Sprintf("the formula counts %.4g %s, which no network has", n, what)
+		return fmt.Sprintf("the formula counts %.4g %s, but a network has a whole number", n, what)
 	}},
 	{"one_node", func(in *Inputs, q *quantities, v Variant) bool { return in.NumNodes == 1 && v != Measured },
 		always("a single node has no peer to sync with, but the formula counts syncs (a fault of the formula)")},
@@ -138,14 +138,14 @@ var rules = []rule{
 				mbps = in.RegionalBandwidth
 			}
 			bits := gradientBits * in.LocalBatch * 0.03 * math.Sqrt(in.Parameters)
-			return fmt.Sprintf("expert parallelism is charged its latency alone, %.3g s a step; moving the tokens' activations, %s each time, would take %.3g s at %v Mbit/s (1.5)",
+			return fmt.Sprintf("expert parallelism counts its latency only, %.3g s a step; sending the tokens' activations, %s each time, would take %.3g s at %v Mbit/s (1.5)",
 				q.epLatency, gb(bits/8), 2*in.MoELayers*bits/(mbps*1e6), mbps)
 		}},
 	{"ep_free", func(in *Inputs, _ *quantities, v Variant) bool {
 		return in.IsMoE && in.ExpertParallelism == "regional" && !in.UseHierarchy && v != Document
 	}, always("regional expert parallelism without useHierarchy saves memory and costs no time on the page (a fault of the page)")},
 	{"ep_memory_simple", func(in *Inputs, _ *quantities, _ Variant) bool { return expertParallel(in) },
-		always("memory is split cleanly into shared and expert parameters; routing and token buffers come on top (10.7)")},
+		always("the memory counts shared and expert parameters only; routing and token buffers need further memory (10.7)")},
 	{"streaming_memory", func(in *Inputs, q *quantities, _ Variant) bool {
 		return in.StreamingEnabled && !q.sharded() && 1.66*q.memory > q.vram
 	}, func(_ *Inputs, q *quantities) string {
@@ -154,16 +154,16 @@ var rules = []rule{
 	{"streaming_overheads", func(in *Inputs, q *quantities, v Variant) bool {
 		return in.StreamingEnabled && q.mode != onePipeline && v != Measured
 	},
-		always("streaming is assumed to overlap everything; receiving blocks computing for 2 to 5 % of the time (3.1)")},
+		always("streaming is assumed to overlap everything, but receiving blocks computing for 2 to 5 % of the time (3.1)")},
 	{"regional_compression", func(in *Inputs, q *quantities, _ Variant) bool { return q.mode == hierarchical && in.Compression > 1 },
-		always("regional syncs are compressed like global ones, though they need not be (10.3)")},
+		always("regional syncs are assumed to be compressed like global syncs, which is not necessary (10.3)")},
 	{"hierarchy_heuristic", func(in *Inputs, q *quantities, v Variant) bool {
 		return in.UseHierarchy && (v != Document || q.mode == hierarchical)
 	}, always("the formula counts regional syncs by their square root, a guess without measurements (4.4)")},
 	{"threshold_penalty", func(in *Inputs, _ *quantities, _ Variant) bool { return in.StragglerStrategy == "threshold" },
 		always("the formula guesses that leaving out the slowest tenth costs a factor of 1.15 in tokens, and that no node then waits (4.5)")},
 	{"nodes_equal", func(in *Inputs, _ *quantities, v Variant) bool { return in.NumNodes > 1 && v != Measured },
-		always("nodes are assumed to be equal; slow nodes delay syncs, by 5 % for each doubling, but never computing (5.1, 10.4)")},
+		always("nodes are assumed to be equal; slow nodes delay syncs, by 5 % for each doubling of the nodes, but never delay computing (5.1, 10.4)")},
 	{"codes_not_measured", func(in *Inputs, q *quantities, v Variant) bool {
 		return v == Measured && q.mode != onePipeline && in.Compression != gradientBits/8 && in.Compression != gradientBits/4
 	}, func(in *Inputs, _ *quantities) string {
@@ -171,13 +171,13 @@ var rules = []rule{
 	}},
 	{"beyond_measured", func(_ *Inputs, q *quantities, v Variant) bool { return v == Measured && q.waiting() > mostFitted },
 		func(_ *Inputs, q *quantities) string {
-			return fmt.Sprintf("%.4g nodes wait for each other; the straggler coefficient was fitted to at most %d", q.waiting(), mostFitted)
+			return fmt.Sprintf("%.4g nodes wait for each other; the straggler coefficient was fitted to at most %d nodes", q.waiting(), mostFitted)
 		}},
 	{"strategy_not_measured", func(in *Inputs, _ *quantities, v Variant) bool {
 		return v == Measured && in.StragglerStrategy != "none"
-	}, always("the gain of the straggler strategy is as published, not measured")},
+	}, always("the gain of the straggler strategy is the published gain; it was not measured")},
 	{"precision_memory_only", func(in *Inputs, _ *quantities, _ Variant) bool { return in.Precision != "FP16" },
-		always("the precision changes memory alone, not computing or the bytes sent; compression changes those bytes (8.1)")},
+		always("the precision changes only the memory, not the computing or the bytes sent; the compression changes the bytes sent (8.1)")},
 }
 
 // warn returns the warnings of an estimate.

@@ -258,7 +258,7 @@ func makeLatest(c *calibrate.Calibration) error {
 		err = errors.Join(os.MkdirAll(string(dir), 0o755), dir.WriteJSON(CalibrationFile, c))
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the calibration for --calibration %s: %w", AutoCalibration, err)
+		return fmt.Errorf("saving the calibration for --calibration %s: %w", AutoCalibration, err)
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func LoadCalibration(file string) (c *calibrate.Calibration, foreign []string, e
 		return nil, nil, fmt.Errorf("the latest calibration, %s, was made with %s: run testbed calibrate on this machine, or use that calibration anyway with --calibration %[1]s", file, strings.Join(differs, ", and "))
 	}
 	for _, line := range differs {
-		foreign = append(foreign, "the calibration was made with "+line+"; its costs may not hold here, so run testbed calibrate on this machine")
+		foreign = append(foreign, "the calibration was made with "+line+"; its costs may not hold on this machine, so run testbed calibrate")
 	}
 	return c, foreign, nil
 }

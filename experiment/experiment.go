@@ -61,7 +61,7 @@ func Usable(results ...record.Summary) error {
 		case len(s.Diverged) > 0:
 			reason = fmt.Sprintf("outer step %d was taken twice (split brain)", s.Diverged[0].Round)
 		case !s.Complete:
-			reason = fmt.Sprintf("the run ended incomplete after %s", words.Count(s.OuterSteps, "outer step"))
+			reason = fmt.Sprintf("the run ended early, after %s", words.Count(s.OuterSteps, "outer step"))
 			if s.World == record.Real && s.Fidelity.Verdict == fidelity.Invalid && len(s.Fidelity.Reasons) > 0 {
 				reason += ": " + s.Fidelity.Reasons[0]
 			}

@@ -133,7 +133,7 @@ func TestUsable(t *testing.T) {
 	spoiled(&busy, "timers late")
 	unfounded.Fidelity.Verdict = fidelity.Invalid
 	for reason, bad := range map[string]record.Summary{
-		"the run ended incomplete after 5 outer steps":                         incomplete,
+		"the run ended early, after 5 outer steps":                             incomplete,
 		"workers ended a round with different bytes":                           diverged,
 		"the emulation did not match its plan (fidelity invalid): timers late": busy,
 		"the emulation did not match its plan (fidelity invalid)":              unfounded,
@@ -613,7 +613,7 @@ func TestSimulators(t *testing.T) {
 func TestUnusableSaysTheCause(t *testing.T) {
 	sum := record.Summary{World: record.Real, Policy: "baseline", OuterSteps: 2}
 	sum.Fidelity.Verdict, sum.Fidelity.Reasons = fidelity.Invalid, []string{"w1 ran out of memory", "threads of a worker stood in line"}
-	if err := experiment.Usable(sum); err == nil || !strings.Contains(err.Error(), "the run ended incomplete after 2 outer steps: w1 ran out of memory") {
+	if err := experiment.Usable(sum); err == nil || !strings.Contains(err.Error(), "the run ended early, after 2 outer steps: w1 ran out of memory") {
 		t.Error(err)
 	}
 }

@@ -30,7 +30,7 @@ func (j *JoinTimeout) String() string {
 	if !j.Below {
 		return text + "not " + round
 	}
-	return text + round + ": after one late arrival each round can leave out another group (docs/torchft-stories.md, T18)"
+	return text + round + ": after one late arrival, each round can leave out another group (docs/torchft-stories.md, T18)"
 }
 
 // roundsWithoutFaults are the rounds that CompareJoinTimeout simulates. The first

@@ -91,7 +91,7 @@ func TestCompareLinks(t *testing.T) {
 	if err := report.WriteHTML(&page, rec); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"Links side by side", "Everything else on this page is about user", "<td>htb</td>", "The links agree: wall-clocks within 3 % of user", "--links user,htb --repeat 3"} {
+	for _, text := range []string{"Links side by side", "Everything else on this page is about user", "<td>htb</td>", "The links agree: wall-clocks differ by at most 3 % from those on user links", "--links user,htb --repeat 3"} {
 		if !strings.Contains(strings.ReplaceAll(page.String(), "\u00a0", " "), text) {
 			t.Errorf("the page does not say %q", text)
 		}
@@ -120,7 +120,7 @@ func TestLinksDiffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		" user links (the results on htb links are at the end), seed 42", "the links differ from user: straggler on htb: wall-clock +10.0 %, different decisions in 3 of 3 runs\n",
+		" user links (the results on htb links are at the end), seed 42", "the results differ from those on user links: straggler on htb: wall-clock +10.0 %, different decisions in 3 of 3 runs\n",
 		"  straggler with seed 44 on user: w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)\n  straggler with seed 44 on htb: w3 sidelined in round 2; w3 evicted",
 	} {
 		if !strings.Contains(text.String(), want) {

@@ -35,7 +35,7 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 		}
 		return func(s *scenarios.Scenario, policyName string, note func(record.Event)) (record.Summary, error) {
 			if s.Unasked() {
-				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows the number of parameters; give real.parameters, or use --train to ask the program"}
+				return record.Summary{}, &scenarios.Error{File: s.Name, Field: "real.parameters", Problem: "is not given, and only the program of train.program knows the number of parameters: give real.parameters, or use --train to ask the program"}
 			}
 			sum, err := OnLinks(s, policyName, costs, note)
 			sum.Calibration = calibratedBy(c)
@@ -199,7 +199,7 @@ func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 	d := record.Dir(dir)
 	file, err := d.ScenarioFile()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &scenarios.Error{File: dir, Problem: "there is no scenario.yaml; name the directory of a run"}
+		return nil, nil, &scenarios.Error{File: dir, Problem: "there is no scenario.yaml or scenario.json; name the directory of a run"}
 	}
 	if err != nil {
 		return nil, nil, err

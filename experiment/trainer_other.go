@@ -10,7 +10,7 @@ import (
 	"testbed/scenarios"
 )
 
-var errElsewhere = fmt.Errorf("training with a program of your own: %w here; use Linux", errors.ErrUnsupported)
+var errElsewhere = fmt.Errorf("training with a program of your own needs Linux: %w", errors.ErrUnsupported)
 
 type trainers struct{}
 

@@ -47,9 +47,10 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 			fmt.Fprintf(w, "%s\t%s\t%.3f\t%s\t%s\n", p.Policy, words.Micros(policy.Time(p.WallClock)), p.WallClock/reference, price(p), note)
 		}
 	}
-	shown := tune.Choose(t.Front, fewPoints)
+	few, more := tune.Choose(t.Front, fewPoints), 0
 	for _, p := range t.Front {
-		if !slices.Contains(shown, p) && !slices.Contains(t.Chosen, p.Policy) {
+		if !slices.Contains(few, p) && !slices.Contains(t.Chosen, p.Policy) {
+			more++
 			continue
 		}
 		note := ""
@@ -58,8 +59,8 @@ func WriteTuned(out io.Writer, s *scenarios.Scenario, t *Tuned) error {
 		}
 		row(p, note)
 	}
-	if more := len(t.Front) - len(shown); more > 0 {
-		fmt.Fprintf(w, "… %s of the front between these: see %s\t\t\t\t\n", words.Count(more, "more point"), TuningFile)
+	if more > 0 {
+		fmt.Fprintf(w, "… and %s of the front, in %s\t\t\t\t\n", words.Count(more, "more point"), TuningFile)
 	}
 	fmt.Fprintln(w, "\npolicies with the parameters of the scenario\t\t\t\t")
 	for _, p := range t.Defaults {

@@ -13,9 +13,10 @@ func (w *workerDriver) checkpoint(stateless bool) {
 	if w.cfg.Save == nil || !w.saves.TryLock() {
 		return
 	}
-	own, err := w.learner.Own(w.machine.OuterSteps())
+	steps := w.machine.OuterSteps()
+	own, err := w.learner.Own(steps)
 	if err != nil {
-		w.cfg.Log.Warn("a checkpoint could not be saved", "err", err)
+		w.cfg.Log.Warn("this worker could not save a checkpoint", "outer_step", steps, "err", err)
 		w.saves.Unlock()
 		return
 	}
@@ -23,7 +24,7 @@ func (w *workerDriver) checkpoint(stateless bool) {
 	w.background.Go(func() {
 		defer w.saves.Unlock()
 		if err := w.cfg.Save(write); err != nil {
-			w.cfg.Log.Warn("a checkpoint could not be saved", "err", err)
+			w.cfg.Log.Warn("this worker could not save a checkpoint", "outer_step", steps, "err", err)
 		}
 	})
 }
@@ -40,7 +41,7 @@ func (w *workerDriver) restore(r io.Reader) error {
 			err = w.learner.Restore(own, s.OuterSteps)
 		}
 		if err != nil {
-			w.cfg.Log.Warn("the worker continues without its own saved state", "err", err)
+			w.cfg.Log.Warn("this worker could not restore its own saved state, and continues without it", "err", err)
 		}
 	}
 	w.outer.Replace(s.State)

@@ -88,7 +88,7 @@ func (c *connection) reopen(ctx context.Context, lost error) error {
 	if !isAbsence(lost) {
 		return fmt.Errorf("the connection to the coordinator was lost: %w", lost)
 	}
-	c.cfg.Log.Info("the coordinator does not know this connection any more", "err", lost)
+	c.cfg.Log.Info("the connection to the coordinator was lost: this worker connects again", "err", lost)
 	c.session.detach().hangUp(0)
 	c.attempts.Go(func() {
 		l, err := c.connect(ctx)
@@ -113,7 +113,7 @@ func (c *connection) connect(ctx context.Context) (*line, error) {
 		case !isAbsence(err) || time.Now().After(giveUp):
 			return nil, fmt.Errorf("connecting to the coordinator at %s: %w", c.cfg.Coordinator, err)
 		}
-		c.cfg.Log.Info("the coordinator does not answer", "err", err)
+		c.cfg.Log.Info("the coordinator does not answer: this worker tries again", "coordinator", c.cfg.Coordinator, "err", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

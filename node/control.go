@@ -148,7 +148,7 @@ func readMessage(r *bufio.Reader) (message, error) {
 	line, err := r.ReadSlice('\n')
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		return message{}, fmt.Errorf("the control message is longer than %d bytes", maxMessage)
+		return message{}, fmt.Errorf("control message: the line is longer than %d bytes", maxMessage)
 	case err != nil:
 		return message{}, err
 	}
@@ -163,10 +163,10 @@ func parseMessage(line []byte) (message, error) {
 		return message{}, fmt.Errorf("control message: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return message{}, errors.New("control message: more than one value in a line")
+		return message{}, errors.New("control message: the line contains more than one value")
 	}
 	if m.ID < 0 || m.Incarnation < 0 || m.Rejoins < 0 || m.Seq < 0 || m.Ack < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
-		return message{}, fmt.Errorf("control message: %s has a number out of range", m.Type)
+		return message{}, fmt.Errorf("control message: the message %s contains a number out of range", m.Type)
 	}
 	return m, nil
 }

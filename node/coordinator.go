@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -266,7 +267,7 @@ func (c *coordinator) look() {
 	now := time.Now()
 	if away := now.Sub(c.looked); away > 2*c.glance() {
 		c.reads = now.Add(readTime + c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod))
-		c.cfg.Log.Warn("the coordinator was not running: it evicts no worker for silence until every worker has sent a message again", "away", away)
+		c.cfg.Log.Warn("the coordinator was not running: it evicts no worker for silence until every worker has sent a message again", "stood_still", away)
 	}
 	c.looked = now
 }
@@ -278,18 +279,19 @@ func (c *coordinator) awaitFinalStates(ctx context.Context) error {
 		c.finish(id)
 	}
 	timeout := time.After(c.patient(endPatience))
-	for c.complete && c.outcomes.Waits() || c.apart() {
+	for c.complete && c.outcomes.Waits() || len(c.apart()) > 0 {
 		select {
 		case r := <-c.reception.inbox:
 			if err := c.receive(r); err != nil {
 				return err
 			}
 		case <-timeout:
-			if c.apart() {
-				c.cfg.Log.Warn("a worker did not reconnect before the end of the run", "patience", c.patient(endPatience))
+			waited := c.patient(endPatience)
+			if missing := c.apart(); len(missing) > 0 {
+				c.cfg.Log.Warn("these workers did not reconnect before the end of the run", "workers", nodes(missing), "waited", waited)
 			}
-			if c.outcomes.Waits() {
-				c.cfg.Log.Warn("a worker did not report its final state", "patience", c.patient(endPatience))
+			if missing := c.outcomes.Missing(); len(missing) > 0 {
+				c.cfg.Log.Warn("these workers did not report the hash of their final state", "workers", nodes(missing), "waited", waited)
 			}
 			c.compareStates(nil)
 			return nil
@@ -305,15 +307,24 @@ func (c *coordinator) finish(id policy.ID) {
 	c.send(id, message{Type: msgFinish, OuterSteps: c.machine.OuterSteps(), Complete: c.complete})
 }
 
-// apart reports whether a worker that does not know that the run is over has
-// still to come back.
-func (c *coordinator) apart() bool {
-	for _, r := range c.workers {
+// apart lists the workers that do not know that the run is over and have still
+// to come back.
+func (c *coordinator) apart() (all []policy.ID) {
+	for id, r := range c.workers {
 		if !r.gone && r.session.current() == nil {
-			return true
+			all = append(all, id)
 		}
 	}
-	return false
+	return all
+}
+
+// nodes are the names of workers, sorted, for a log.
+func nodes(ids []policy.ID) string {
+	var names []string
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		names = append(names, id.Node())
+	}
+	return strings.Join(names, " ")
 }
 
 // hangUp gives every worker the time to receive the last message before the

@@ -60,7 +60,7 @@ func (c *coordinator) replay(e entry) error {
 		then = string(e.Decided)
 	}
 	if now != then {
-		return fmt.Errorf("on replay the policy decided %s, but the journal has %s; a policy must depend only on its inputs, never on a clock or randomness", now, then)
+		return fmt.Errorf("on replay the policy decided %s, but the journal contains %s; a policy must depend only on its inputs, never on a clock or randomness", now, then)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (c *coordinator) handle(id policy.ID, m message) {
 		return // the journal has been tampered with
 	}
 	if _, ok := w.session.accept(m); !ok {
-		m = message{Type: msgLost, Error: "a message is missing"}
+		m = message{Type: msgLost, Error: "a message of the worker is missing"}
 	}
 	switch m.Type {
 	case msgHeartbeat:
@@ -187,27 +187,27 @@ func (c *coordinator) handle(id policy.ID, m message) {
 			c.tell(policy.Reduced{ID: id, Round: m.Round, Epoch: m.Epoch})
 		}
 	case msgReduceFailed:
-		c.cfg.Log.Warn("a reduction failed", "worker", id, "round", m.Round, "epoch", m.Epoch, "err", m.Error)
+		c.cfg.Log.Warn("a reduction failed at a worker", "worker", id.Node(), "round", m.Round, "epoch", m.Epoch, "err", m.Error)
 		c.tell(policy.ReduceFailed{ID: id, Round: m.Round, Epoch: m.Epoch, Peer: m.Peer, Alone: m.Alone})
 	case msgStepped:
 		if c.outcomes.Stepped(id, outcomes.Stepped{OuterSteps: m.OuterSteps, Hash: m.Hash, Loss: m.Loss}) {
 			c.compareStates(c.gone)
 		}
 	case msgFetched:
-		c.cfg.Log.Info("a worker fetched the state", "worker", id, "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
+		c.cfg.Log.Info("a worker fetched the outer state", "worker", id.Node(), "outer_steps", m.OuterSteps, "bytes", m.Bytes, "took", m.Took)
 		c.tell(policy.StateFetched{ID: id, OuterSteps: m.OuterSteps, Agreed: m.Agreed})
 	case msgFetchFailed:
-		c.cfg.Log.Warn("a state fetch failed", "worker", id, "err", m.Error)
+		c.cfg.Log.Warn("a worker could not fetch the outer state", "worker", id.Node(), "err", m.Error)
 		c.tell(policy.FetchFailed{ID: id})
 	case msgLeave:
 		c.tell(policy.Leave{ID: id})
 	case msgGaveUp, msgRattle:
-		c.cfg.Log.Warn("a worker is giving up", "worker", id, "err", m.Error)
+		c.cfg.Log.Warn("a worker gives up", "worker", id.Node(), "err", m.Error)
 		c.lose(w, policy.RuleGaveUp)
 	case msgLost:
 		c.lose(w, policy.RuleConnection)
 	default:
-		c.cfg.Log.Warn("a worker sent an unknown message", "worker", id, "type", m.Type)
+		c.cfg.Log.Warn("a worker sent an unknown message", "worker", id.Node(), "type", m.Type)
 	}
 }
 
@@ -232,23 +232,23 @@ func (c *coordinator) welcome(r received) error {
 	switch {
 	case newer > 0:
 		if l := w.session.detach(); l != nil {
-			l.conn.CloseWithError(0, "another one has come")
+			l.conn.CloseWithError(0, "a newer connection of this worker replaces this connection")
 		}
 		w = nil
 	case newer < 0:
-		c.cfg.Log.Warn("an earlier incarnation of a worker said hello", "worker", r.id)
-		r.line.conn.CloseWithError(codeProtocol, "replaced")
+		c.cfg.Log.Warn("the coordinator refused an earlier incarnation of a worker", "worker", r.id.Node(), "incarnation", r.msg.Incarnation)
+		r.line.conn.CloseWithError(codeProtocol, "a newer incarnation of this worker is connected")
 		return nil
 	case w != nil && w.session.current() != nil:
-		c.cfg.Log.Warn("a worker said hello twice", "worker", r.id)
+		c.cfg.Log.Warn("the coordinator ignored a second hello of a connected worker", "worker", r.id.Node())
 		return nil
 	case w == nil && r.msg.Ack > 0:
-		c.cfg.Log.Warn("a worker has orders that the coordinator never gave", "worker", r.id)
-		r.line.conn.CloseWithError(codeProtocol, "unknown worker")
+		c.cfg.Log.Warn("the coordinator refused a worker that confirmed orders which the coordinator never gave", "worker", r.id.Node())
+		r.line.conn.CloseWithError(codeProtocol, "the worker confirmed orders which the coordinator never gave")
 		return nil
 	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
-		return fmt.Errorf("worker %d has restored the state %s after outer step %d, not the state %s after outer step %d",
-			r.id, r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
+		return fmt.Errorf("worker %s restored outer step %[3]d with the hash %[2]s, but the run continues from outer step %[5]d with the hash %[4]s",
+			r.id.Node(), r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
 	}
 	e := entry{T: c.now(), ID: r.id, Msg: &r.msg}
 	if w == nil {

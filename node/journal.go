@@ -131,7 +131,7 @@ func strictly(line []byte, v any) error {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the line has more than one value")
+		return errors.New("the line contains more than one value")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (r *reception) accept(ctx context.Context, l *quic.Listener) {
 		}
 		go func() {
 			if err := r.serve(ctx, conn); err != nil {
-				r.log.Info("a worker's control connection ended", "peer", identity.Peer(conn), "err", err)
+				r.log.Info("a worker's control connection ended", "worker", identity.Peer(conn), "err", err)
 				conn.CloseWithError(codeProtocol, "protocol error")
 			}
 		}()
@@ -104,10 +104,10 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 		}
 		m, err := parseMessage(b)
 		if err == nil && m.Type != msgHeartbeat {
-			err = fmt.Errorf("the datagram has the message %s", m.Type)
+			err = fmt.Errorf("the datagram contains the message %s", m.Type)
 		}
 		if err != nil {
-			r.log.Warn("a datagram is not a heartbeat", "worker", id, "err", err)
+			r.log.Warn("a worker sent a datagram that is not a heartbeat", "worker", id.Node(), "err", err)
 			continue
 		}
 		if !r.deliver(received{id, l, m}) {
@@ -123,12 +123,12 @@ func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	case m.Type != msgHello || m.Protocol != protocol:
 		return fmt.Errorf("the first message is %s of protocol %d, but must be hello of protocol %d", m.Type, m.Protocol, protocol)
 	case m.ID.Node() != identity.Peer(conn):
-		return fmt.Errorf("worker %d presents the certificate of %q", m.ID, identity.Peer(conn))
+		return fmt.Errorf("worker %s presents the certificate of %q", m.ID.Node(), identity.Peer(conn))
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():
-		return fmt.Errorf("worker %d gives no address for the ring or for state fetches", m.ID)
+		return fmt.Errorf("worker %s gives no address for the ring or for state fetches", m.ID.Node())
 	}
 	if !slices.ContainsFunc(r.workers, func(w resolved.Worker) bool { return w.ID == m.ID }) {
-		return fmt.Errorf("worker %d is not in the scenario", m.ID)
+		return fmt.Errorf("worker %s is not in the scenario", m.ID.Node())
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (w *workerDriver) review(outerSteps int) {
 		}
 		events, err := tell()
 		if err != nil {
-			w.cfg.Log.Warn("the review of an outer step failed", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
+			w.cfg.Log.Warn("the validation loss after an outer step could not be computed", "outer_step", outerSteps, "err", err) // if the training has diverged, the next inner step fails
 		}
 		for _, e := range events {
 			e.T, e.Node, e.Round = w.cfg.ClockTime(time.Since(w.began)), w.cfg.ID.Node(), outerSteps
@@ -132,7 +132,7 @@ func (w *workerDriver) beginStep(ctx context.Context, a *worker.BeginStep) {
 		if err == nil && a.Last {
 			err = w.learner.Contribute(a.Round, contribution, a.Late > 0)
 			if a.Late > 0 && w.cfg.StalenessWeight > 0 {
-				w.cfg.Log.Info("a late contribution is added", "of_round", a.Late, "to_round", a.Round)
+				w.cfg.Log.Info("this worker adds a late contribution", "of_round", a.Late, "to_round", a.Round)
 			}
 		}
 		var waited, behind time.Duration
@@ -206,7 +206,7 @@ func (w *workerDriver) beginReduce(ctx context.Context, a *worker.BeginReduce) {
 		defer w.reducing.Store(nil)
 		r, err := w.ring.Reduce(ctx, op, train.Repeated(gradient, a.Repeats), mean)
 		if err != nil {
-			w.cfg.Log.Warn("a reduction failed", "epoch", a.Epoch, "err", err)
+			w.cfg.Log.Warn("a reduction failed", "round", a.Round, "epoch", a.Epoch, "err", err)
 			return result{event: worker.ReduceFailed{Peer: failedAt(err, a.Ring)}, details: message{Error: err.Error()}}
 		}
 		b.Outcome = r.Outcome
@@ -242,7 +242,7 @@ func (w *workerDriver) beginFetch(ctx context.Context, a *worker.BeginFetch) {
 		begin := time.Now()
 		s, bytes, err := w.states.Fetch(ctx, donors, a.OuterSteps, a.Current, a.Agreed)
 		if err != nil {
-			w.cfg.Log.Warn("a state fetch failed", "err", err)
+			w.cfg.Log.Warn("this worker could not fetch the outer state", "outer_step", a.OuterSteps, "err", err)
 			return result{event: worker.FetchFailed{}, details: message{Error: err.Error()}}
 		}
 		return result{event: worker.Fetched{OuterSteps: s.Steps}, fetched: s, details: message{Bytes: bytes, Took: time.Since(begin)}}

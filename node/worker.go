@@ -194,7 +194,7 @@ func (w *workerDriver) run(ctx context.Context) error {
 		if err != nil || !again {
 			return err
 		}
-		w.cfg.Log.Info("the worker joins the run again")
+		w.cfg.Log.Info("this worker joins the run again")
 		w.coordinator = w.coordinator.anew()
 	}
 }
@@ -280,7 +280,7 @@ func (w *workerDriver) heartbeat() message {
 func (w *workerDriver) receive(ctx context.Context, m message) (*worker.End, error) {
 	switch fresh, ok := w.coordinator.session.accept(m); {
 	case !ok:
-		return nil, fmt.Errorf("the coordinator's message %d follows message %d: messages are missing", m.Seq, w.coordinator.session.received)
+		return nil, fmt.Errorf("message %d of the coordinator came after message %d: the messages between them are missing", m.Seq, w.coordinator.session.received)
 	case !fresh:
 		return nil, nil
 	}

@@ -641,7 +641,7 @@ func TestStalenessWeight(t *testing.T) {
 			if !sum.Complete || len(sum.Evicted)+len(w.failed) > 0 {
 				t.Fatalf("complete %v, evicted %v, %q", sum.Complete, sum.Evicted, w.failed)
 			}
-			added := strings.Count(w.logs.String(), "a late contribution is added")
+			added := strings.Count(w.logs.String(), "this worker adds a late contribution")
 			if len(sum.Sidelined) < 3 || len(sum.Rejoined) < 3 || (added >= 3) != (weight > 0) {
 				t.Errorf("weight %g: sidelined %v, rejoined %v, %d late contributions added", weight, sum.Sidelined, sum.Rejoined, added)
 			}

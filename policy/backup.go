@@ -18,7 +18,7 @@ type Backup struct {
 // Validate reports a parameter out of range.
 func (p *Backup) Validate() error {
 	if p.B < 0 {
-		return errs.Fieldf("b", "is %d; it must not be negative", p.B)
+		return errs.Fieldf("b", "is %d: it must not be negative", p.B)
 	}
 	return nil
 }

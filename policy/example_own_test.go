@@ -16,7 +16,7 @@ type Majority struct {
 // Validate refuses a negative parameter.
 func (p *Majority) Validate() error {
 	if p.Extra < 0 {
-		return policy.BadParameter("extra", "is %d; it must not be negative", p.Extra)
+		return policy.BadParameter("extra", "is %d: it must not be negative", p.Extra)
 	}
 	return nil
 }

@@ -29,22 +29,22 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	outside := slices.Index(groups, "")
 	switch {
 	case s.Every < 1:
-		return bad(".every", "is %d; give the number of rounds from one global round to the next, at least 1", s.Every)
+		return bad(".every", "is %d: give the number of rounds from one global round to the next, at least 1", s.Every)
 	case rounds%s.Every != 0:
-		return bad(".every", "is %d, but target_outer_steps is %d; make target_outer_steps a multiple of %[1]d, so that the run ends with one model", s.Every, rounds)
+		return bad(".every", "is %d, but target_outer_steps is %d: make target_outer_steps a multiple of %[1]d, so that the run ends with one model", s.Every, rounds)
 	case uploads > 0:
-		return bad("", "have different outer states, which real.upload does not support; remove one of the two")
+		return bad("", "have different outer states, which real.upload does not support; remove train.regions or real.upload")
 	case s.Workers != nil && len(s.Workers) == 0:
-		return bad(".workers", "is empty; give each region a name and its workers")
+		return bad(".workers", "is empty: give each region a name and its workers")
 	case s.Workers == nil && slices.Max(groups) == "":
-		return bad(".workers", "is missing, and real.links has no groups that could be the regions; give one of the two")
+		return bad(".workers", "is missing, and real.links has no groups that could be the regions: give train.regions.workers or real.links.groups")
 	case s.Workers == nil && outside >= 0:
-		return bad("", "are the groups of real.links, but worker %d is in no group; put the worker into a group, or give train.regions.workers", workers[outside])
+		return bad("", "are the groups of real.links, but worker %d is in no group: put the worker into a group, or give train.regions.workers", workers[outside])
 	}
 	in := map[ID]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Workers)) {
 		if len(s.Workers[name]) == 0 {
-			return bad(".workers."+name, "has no workers; add a worker, or remove the region")
+			return bad(".workers."+name, "has no workers: add a worker, or remove the region")
 		}
 		for i, id := range s.Workers[name] {
 			field := fmt.Sprintf(".workers.%s[%d]", name, i)

@@ -193,7 +193,7 @@ func prototype(name string, unlisted bool) (Policy, bool) {
 }
 
 // BadParameter returns the error of a Validate. name is the parameter; the text
-// says what is wrong and what would be right, such as "is %v; it must lie in
+// says what is wrong and what would be right, such as "is %v: it must lie in
 // (0, 1]".
 func BadParameter(name, format string, args ...any) error { return errs.Fieldf(name, format, args...) }
 

@@ -27,8 +27,8 @@ type Quorum struct {
 // Validate reports a parameter out of range.
 func (p *Quorum) Validate() error {
 	var bad errs.Problems
-	bad.If(p.MinReplicas < 1, "min_replicas", "is %d; it must be at least 1", p.MinReplicas)
-	bad.If(p.JoinTimeout < 0 || p.JoinTimeout > maxSlack, "join_timeout", "is %d; it must lie between 0 and %d", p.JoinTimeout, maxSlack)
+	bad.If(p.MinReplicas < 1, "min_replicas", "is %d: it must be at least 1", p.MinReplicas)
+	bad.If(p.JoinTimeout < 0 || p.JoinTimeout > maxSlack, "join_timeout", "is %d: it must lie between 0 and %d", p.JoinTimeout, maxSlack)
 	return bad.Err()
 }
 

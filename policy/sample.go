@@ -28,7 +28,7 @@ type Sample struct {
 // Validate reports a parameter out of range.
 func (p *Sample) Validate() error {
 	if !(p.Fraction > 0 && p.Fraction <= 1) {
-		return errs.Fieldf("fraction", "is %v; it must lie in (0, 1]", p.Fraction)
+		return errs.Fieldf("fraction", "is %v: it must lie in (0, 1]", p.Fraction)
 	}
 	return nil
 }

@@ -52,12 +52,12 @@ const (
 // Validate reports the first parameter out of range as a *errs.FieldError.
 func (s *Straggler) Validate() error {
 	var bad errs.Problems
-	bad.If(!(s.Quorum > 0 && s.Quorum <= 1), "quorum", "is %v; it must lie in (0, 1]", s.Quorum)
-	bad.If(!(s.K >= 0 && s.K <= 1000), "k", "is %v; it must lie in [0, 1000]", s.K)
-	bad.If(s.Window < 1 || s.Window > maxWindow, "window", "is %d; it must lie between 1 and %d", s.Window, maxWindow)
-	bad.If(s.MinHistory < 1, "min_history", "is %d; it must be at least 1", s.MinHistory)
-	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d; it must lie between 0 and %d", s.MinSlack, maxSlack)
-	bad.If(s.SidelineLimit < 0, "sideline_limit", "is %d; it must not be negative", s.SidelineLimit)
+	bad.If(!(s.Quorum > 0 && s.Quorum <= 1), "quorum", "is %v: it must lie in (0, 1]", s.Quorum)
+	bad.If(!(s.K >= 0 && s.K <= 1000), "k", "is %v: it must lie in [0, 1000]", s.K)
+	bad.If(s.Window < 1 || s.Window > maxWindow, "window", "is %d: it must lie between 1 and %d", s.Window, maxWindow)
+	bad.If(s.MinHistory < 1, "min_history", "is %d: it must be at least 1", s.MinHistory)
+	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d: it must lie between 0 and %d", s.MinSlack, maxSlack)
+	bad.If(s.SidelineLimit < 0, "sideline_limit", "is %d: it must not be negative", s.SidelineLimit)
 	return bad.Err()
 }
 

@@ -42,17 +42,25 @@ func CreateDir(path string) (Dir, error) {
 	if err != nil {
 		return "", fmt.Errorf("making the run directory: %w", err)
 	}
-	entries, err := os.ReadDir(abs)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("making the run directory: %w", err)
-	}
-	if len(entries) > 0 {
-		return "", fmt.Errorf("the run directory %s is not empty; choose another", path)
+	if err := Free(path); err != nil {
+		return "", err
 	}
 	if err := os.MkdirAll(abs, 0o755); err != nil {
 		return "", fmt.Errorf("making the run directory: %w; choose another with --out", err)
 	}
 	return Dir(abs), nil
+}
+
+// Free reports an error if CreateDir would refuse the path.
+func Free(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("making the run directory: %w; choose another with --out", err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("the run directory %s is not empty; choose another with --out", path)
+	}
+	return nil
 }
 
 // Path returns the path of a file in the directory.

@@ -19,7 +19,7 @@ func (d LinkDrops) String() string {
 	for _, part := range []struct {
 		packets uint64
 		where   string
-	}{{d.Up, "beyond the queue of rate_up"}, {d.Down, "beyond the queue of rate_down"}, {d.Path, "on paths to other nodes"}} {
+	}{{d.Up, "at the full queue of rate_up"}, {d.Down, "at the full queue of rate_down"}, {d.Path, "on paths to other nodes"}} {
 		if part.packets > 0 {
 			noun := "packets"
 			if part.packets == 1 {
@@ -28,5 +28,5 @@ func (d LinkDrops) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s %s", part.packets, noun, part.where))
 		}
 	}
-	return fmt.Sprintf("%s: as planned, its links dropped %s", d.Node, strings.Join(parts, ", "))
+	return fmt.Sprintf("the links of %s dropped, as planned, %s", d.Node, strings.Join(parts, ", "))
 }

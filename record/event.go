@@ -47,10 +47,10 @@ const (
 	// Outer states were compared after an outer step. `loss` is that of the
 	// stand-in.
 	State Type = "state"
-	// [Training](learning.md#what-is-recorded): the validation loss after an outer
+	// [Training](learning.md#recorded-figures): the validation loss after an outer
 	// step.
 	Validated Type = "validated"
-	// [Training](learning.md#what-is-recorded): a worker's contribution.
+	// [Training](learning.md#recorded-figures): a worker's contribution.
 	Contributed Type = "contributed"
 	// A member was silent for a heartbeat period or more.
 	HeartbeatMiss Type = "heartbeat_miss"

@@ -45,6 +45,8 @@ type ProgramEvent struct {
 	// An exit code, −1 if `signal` ended the program.
 	Code   *int   `json:"code,omitempty"`
 	Signal string `json:"signal,omitempty"` // The signal.
+	// Whether `launch` had told the program to end.
+	Told bool `json:"told,omitempty"`
 	// What has started the clock, why a program could not be started, or the first
 	// failure.
 	Cause  string      `json:"cause,omitempty"`

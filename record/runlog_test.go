@@ -138,7 +138,7 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	if err := w.Flush(); err == nil || err.Error() != "the disk is full" {
 		t.Errorf("Flush after a failed write: %v", err)
 	}
-	if _, err := record.Read(broken{}); err == nil || err.Error() != "reading events: the disk is gone" {
+	if _, err := record.Read(broken{}); err == nil || err.Error() != "reading event in line 1: the disk is gone" {
 		t.Errorf("Read of a broken file: %v", err)
 	}
 }
@@ -341,7 +341,7 @@ func TestARunDirectoryIsNotOverwritten(t *testing.T) {
 	if !strings.HasSuffix(d.Log("w0"), "/run/logs/w0.log") {
 		t.Errorf("the logs lie at %s", d.Log("w0"))
 	}
-	if _, err := record.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another" {
+	if _, err := record.CreateDir("run"); err == nil || err.Error() != "the run directory run is not empty; choose another with --out" {
 		t.Errorf("making it again: %v", err)
 	}
 	if _, err := record.CreateDir("run/summary.json/x"); err == nil {

@@ -193,7 +193,7 @@ func Check(events []Event) error {
 		}
 		switch {
 		case i > 0 && e.Type == RunStart:
-			return wrong("there is a second %s: the file has the record of one run twice, or the records of two runs", RunStart)
+			return wrong("there is a second %s: the file contains the record of one run twice, or the records of two runs", RunStart)
 		case e.T < 0:
 			return wrong("the event is at %d µs, before the run began", e.T)
 		case simulated && before != nil && e.T < before.T:

@@ -123,6 +123,8 @@ type Stack struct {
 	TCP string `json:"tcp,omitempty"`
 	// What the scenario asks for and the stack cannot do. It was left out.
 	LeftOut []string `json:"left_out,omitempty"`
+	// Injects and joins of workers that did not happen, because programs had ended.
+	Missed []string `json:"missed,omitempty"`
 	// Failed reductions, as workers reported them.
 	FailedReductions int `json:"failed_reductions"`
 	// Programs of the stack that ended by themselves with an error.

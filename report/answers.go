@@ -311,10 +311,11 @@ func (p *page) trust() document.Answer {
 		"with care: the figures may be off, for the reasons below",
 		"no: the figures say more about the machine than about the plan",
 	}
-	worst := 0
+	worst, compared := 0, true
 	var reasons []string
 	for _, s := range p.Sides {
 		for _, run := range s.Runs {
+			compared = compared && run.BitIdentical != nil
 			r := slices.Index(levels, run.Fidelity.Verdict)
 			if r < 0 {
 				r = 2
@@ -346,7 +347,7 @@ func (p *page) trust() document.Answer {
 			}
 		}
 	}
-	if worst < 2 {
+	if worst < 2 && compared {
 		a.Text = append(a.Text, "Every worker ended every round with the same bytes.")
 	}
 	var sidelined []string

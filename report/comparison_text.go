@@ -100,7 +100,7 @@ func (c *Comparison) writePair(out io.Writer, s *scenarios.Scenario, details boo
 		fmt.Fprintf(w, "  simulated\t%s\n", standing(sim))
 		same := ""
 		if standing(sim) == standing(real) {
-			same = " (the same)"
+			same = " (as simulated)"
 		}
 		fmt.Fprintf(w, "  measured\t%s%s\n", standing(real), same)
 		writeVerdict(w, s, real)
@@ -232,7 +232,7 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 		lines = append(lines, unchanged(all)...)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
-		lines = append(lines, "work lost: the share of all possible contributions that no outer step has. * marks the Pareto front: no other policy is as fast and loses as little")
+		lines = append(lines, "work lost: the share of all possible contributions that entered no outer step. * marks the Pareto front: no other policy is as fast and loses as little")
 	}
 	lines = append(lines, rankText(c.RankCorrelation)...)
 	if n := c.Statistics.LeftOut; n > 0 {
@@ -341,7 +341,7 @@ func (c *Comparison) writeResiduals(out io.Writer) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "\nwhere the errors lie\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
+	fmt.Fprintln(w, "\nsimulator's error by part\tcompute\ttransfer\tcontrol\tstate fetch\tdeadline")
 	for _, name := range c.Policies {
 		wall := float64(c.sets(record.Real)[c.medianRun(name)][name].WallClock)
 		if wall == 0 {

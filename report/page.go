@@ -222,7 +222,7 @@ func noticed(cause policy.Rule) string {
 	case policy.RuleGaveUp:
 		return "gave_up: it told the coordinator that it gives up"
 	case policy.RuleProgress:
-		return "progress: a reduction stalled at it"
+		return "progress: a reduction with it stalled"
 	case policy.RuleReduceFailed:
 		return "reduce_failed: it took part in several failed reductions of a round"
 	}

@@ -450,7 +450,7 @@ func TestPageSaysWhoWasLost(t *testing.T) {
 	if !strings.Contains(page, want) {
 		t.Errorf("the page does not say %q", want)
 	}
-	if quiet := html(t, read(t, recorded)); strings.Contains(quiet, "Who was lost") {
+	if quiet := html(t, read(t, recorded)); strings.Contains(quiet, "Detection of lost workers") {
 		t.Error("a run without losses has a table of them")
 	}
 }
@@ -532,7 +532,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			return []string{dir}
-		}, "x: there is no summary.json and no run of a comparison; name a directory that run or compare wrote"},
+		}, "x: there is no summary.json and no run of a comparison; name a directory that testbed run or testbed compare wrote"},
 		{"no events", func() []string {
 			dir := run()
 			if err := os.Remove(filepath.Join(dir, "events.jsonl")); err != nil {
@@ -561,7 +561,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			return []string{dir}
 		}, "x/events.jsonl: the record has format version 9, but this testbed knows versions up to 1; use a newer testbed"},
 		{"no scenario", func() []string { return []string{filepath.Join(recordedAt, "sim-straggler")} },
-			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json; name a directory that run or compare wrote"},
+			recordedAt + "/sim-straggler: there is no scenario.yaml or scenario.json; name a directory that testbed run or testbed compare wrote"},
 		{"two scenarios", func() []string {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/scenario.yaml"), "inner_steps: 2", "inner_steps: 3", 1), dir, "scenario.yaml")
@@ -587,7 +587,7 @@ var recordedAt, _ = filepath.Abs(recorded)
 // TestWhereTheErrorsLie gives recorded runs the split that later ones have.
 func TestWhereTheErrorsLie(t *testing.T) {
 	dir := copied(t)
-	const heading = "Where the simulator’s errors lie"
+	const heading = "Parts of the simulator’s errors"
 	if strings.Contains(html(t, read(t, dir)), heading) {
 		t.Error("errors are split that nobody could split")
 	}

@@ -157,7 +157,7 @@ func WriteReplay(out io.Writer, r Replay) error {
 	}
 	fmt.Fprintf(out, "\nwall-clock: %s recorded, %s replayed\n", wall(r.Recorded), wall(r.Replayed))
 	if r.Same {
-		fmt.Fprintln(out, "every decision of the replay is the recorded one")
+		fmt.Fprintln(out, "the replay made the same decisions as the run")
 		return nil
 	}
 	fmt.Fprintln(out)

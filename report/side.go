@@ -186,7 +186,7 @@ func (s *side) Stands() string {
 	case standing(s.Prediction.Summary) != standing(s.Run.Summary):
 		return text + "; simulated: " + crowd(s.Prediction.Summary)
 	}
-	return text + " (simulated: the same)"
+	return text + " (as simulated)"
 }
 
 // doingKinds are the columns of the table of workers' time.

@@ -211,7 +211,7 @@ func (s Statistics) write(out io.Writer, policies []string) {
 			fmt.Fprintf(out, "simulator's error, %s: %s\n", name, percentText(e))
 		}
 		if e := s.LinksPredictionError[name]; e.Interval != nil {
-			fmt.Fprintf(out, "on planned links, %s: %s\n", name, percentText(e))
+			fmt.Fprintf(out, "simulator's error on planned links, %s: %s\n", name, percentText(e))
 		}
 	}
 }

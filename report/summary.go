@@ -85,7 +85,7 @@ func WriteSummary(out io.Writer, s *scenarios.Scenario, sum record.Summary) erro
 	if len(sum.NotSimulated) > 0 {
 		fmt.Fprintln(out, leftOut(sum))
 	}
-	scenarios.WriteIgnored(out, "fields of the scenario that this world ignores", sum.Ignored, false)
+	scenarios.WriteIgnored(out, "fields of the scenario that this run ignores", sum.Ignored, false)
 	if line := calibrated(sum.Calibration); line != "" {
 		fmt.Fprintln(out, line)
 	}
@@ -147,6 +147,9 @@ func stackLines(s *record.Stack) (lines []string) {
 	}
 	for _, text := range s.LeftOut {
 		lines = append(lines, "left out, because the stack cannot do it: "+text)
+	}
+	for _, text := range s.Missed {
+		lines = append(lines, "did not happen: "+text)
 	}
 	for _, text := range s.Failures {
 		lines = append(lines, "a program of the stack failed: "+text)

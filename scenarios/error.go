@@ -2,7 +2,8 @@ package scenarios
 
 import (
 	"fmt"
-	"strings"
+
+	"testbed/internal/errs"
 )
 
 // Error reports a problem of a scenario: where it is, in which field, and how
@@ -32,11 +33,9 @@ func (e *Error) first() string {
 	if e.Line > 0 {
 		where += fmt.Sprintf(":%d", e.Line)
 	}
-	var parts []string
-	for _, part := range []string{where, e.Field, e.Problem} {
-		if part != "" {
-			parts = append(parts, part)
-		}
+	text := errs.About(e.Field, e.Problem)
+	if where == "" {
+		return text
 	}
-	return strings.Join(parts, ": ")
+	return where + ": " + text
 }

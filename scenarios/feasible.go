@@ -27,7 +27,7 @@ func (s *Scenario) CheckTime(r *resolved.Scenario) error {
 		return nil
 	}
 	return &Error{File: s.Name, Field: "horizon", Problem: fmt.Sprintf(
-		"is %d µs (%v of real time), but the rounds of the run (%d) take at least %v on these links: %s; raise horizon or time_scale, or make the links faster",
+		"is %d µs (%v of real time), but the rounds of the run (%d) take at least %v on the links of the scenario: %s; raise horizon or time_scale, or make the links faster",
 		s.Horizon, has.Round(time.Millisecond), s.TargetOuterSteps-s.firstStep(), needed.Round(time.Millisecond), why)}
 }
 

@@ -24,9 +24,9 @@ real:
 `
 	for name, test := range map[string]struct{ real, want string }{
 		"near": {"links: {default: {rate_up: 1gbit, rate_down: 1gbit, one_way_delay: 10ms}}", ""},
-		"far":  {"parameters: 1000\n  links: {default: {one_way_delay: 12s}}", "horizon: is 1000000 µs (1m40s of real time), but the rounds of the run (3) take at least 1m48s on these links: each round takes a round trip of 24s to the nearest worker and 12s to send 0.000251 MB between the two nearest workers"},
+		"far":  {"parameters: 1000\n  links: {default: {one_way_delay: 12s}}", "horizon is 1000000 µs (1m40s of real time), but the rounds of the run (3) take at least 1m48s on the links of the scenario: each round takes a round trip of 24s to the nearest worker and 12s to send 0.000251 MB between the two nearest workers"},
 		"far for some, whom a policy may leave out": {"parameters: 1000\n  links: {default: {one_way_delay: 1ms}, nodes: {w2: {access_one_way_delay: 50s}}}", ""},
-		"narrow":                           {"parameters: 50000000\n  links: {default: {rate_up: 1mbit, rate_down: 1gbit, one_way_delay: 1ms}}", "on these links: each round takes a round trip of 2ms to the nearest worker and 1m40.391632s to send 12.5 MB between the two nearest workers"},
+		"narrow":                           {"parameters: 50000000\n  links: {default: {rate_up: 1mbit, rate_down: 1gbit, one_way_delay: 1ms}}", "on the links of the scenario: each round takes a round trip of 2ms to the nearest worker and 1m40.391632s to send 12.5 MB between the two nearest workers"},
 		"narrow, and the time suffices":    {"parameters: 5000000\n  links: {default: {rate_up: 1mbit, rate_down: 1gbit, one_way_delay: 1ms}}", ""},
 		"narrow, and nothing is shortened": {"parameters: 5000000\n  all_reduce: {entropy: off}\n  links: {default: {rate_up: 1mbit, rate_down: 1gbit, one_way_delay: 1ms}}", "and 40.157256s to send 5.02 MB"},
 		"far, until a link changes":        {"links: {default: {one_way_delay: 12s}}\n  injects: [{op: Link, at: 10, until: 1000, id: 0, access_one_way_delay: 1ms}]", ""},

@@ -82,7 +82,7 @@ func Find(name string) (Source, error) {
 	}
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Source{}, &Error{File: name, Problem: "there is no such file and no such scenario in the library, which has " + strings.Join(names(), ", ")}
+		return Source{}, &Error{File: name, Problem: "there is neither such a file nor such a scenario in the library; the library contains " + strings.Join(names(), ", ")}
 	}
 	if err != nil {
 		return Source{}, &Error{File: name, Problem: "cannot be read: " + err.Error()}

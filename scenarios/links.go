@@ -101,7 +101,7 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 		return err
 	}
 	if in.Until != nil && *in.Until <= in.At {
-		return p.fail(path+".until", fmt.Sprintf("is %d, but the inject begins at %d; make it end later, or remove until", *in.Until, in.At))
+		return p.fail(path+".until", fmt.Sprintf("is %d, but the inject begins at %d: make it end later, or remove until", *in.Until, in.At))
 	}
 	for _, f := range []struct {
 		name  string
@@ -115,7 +115,7 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 		case f.given && in.Op != f.of:
 			return p.fail(path+"."+f.name, fmt.Sprintf("%s takes no %s (only %s does); remove it", in.Op, f.name, f.of))
 		case !f.given && in.Op == f.of:
-			return p.fail(path+"."+f.name, fmt.Sprintf("is missing; %s needs it", in.Op))
+			return p.fail(path+"."+f.name, fmt.Sprintf("is missing: %s needs it", in.Op))
 		}
 	}
 	if err := p.validateTarget(s, path, in); err != nil {
@@ -125,9 +125,9 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 	case in.Direction != "" && in.Direction != faults.Up && in.Direction != faults.Down:
 		return p.fail(path+".direction", fmt.Sprintf("%q is not a direction; write up for the worker's sending direction, or down for receiving", in.Direction))
 	case in.Op == faults.Flap && (*in.Down <= 0 || *in.Down >= *in.Period):
-		return p.fail(path+".down", fmt.Sprintf("is %d; it must lie between 1 and %d, one less than the period", *in.Down, *in.Period-1))
+		return p.fail(path+".down", fmt.Sprintf("is %d: it must lie between 1 and %d, one less than the period", *in.Down, *in.Period-1))
 	case in.Op == faults.Flap && *in.Period > maxTime:
-		return p.fail(path+".period", fmt.Sprintf("is %d; it must lie between 2 and %d", *in.Period, maxTime))
+		return p.fail(path+".period", fmt.Sprintf("is %d: it must lie between 2 and %d", *in.Period, maxTime))
 	}
 	if in.Op == faults.Flap {
 		if problem := tooShort(s, in); problem != "" {
@@ -143,7 +143,7 @@ func tooShort(s *Scenario, in faults.LinkInject) string {
 	if down >= leastFlap && up >= leastFlap {
 		return ""
 	}
-	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each must last at least %v; make both longer", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
+	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each phase must last at least %v; lengthen down and period, or raise real.time_scale", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
 }
 
 // Rescale gives a scenario that has been read another time scale.
@@ -167,13 +167,13 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	oneWay := in.From != "" || in.To != ""
 	switch {
 	case in.ID != nil && oneWay:
-		return p.fail(path+".id", "cannot be combined with from or to; give id for an access link, or from and to for a path")
+		return p.fail(path+".id", "cannot be combined with from or to: give id for an access link, or from and to for a path")
 	case in.Between != nil && (in.ID != nil || oneWay):
-		return p.fail(path+".between", "cannot be combined with id, from or to; give between alone for both ways of a pair")
+		return p.fail(path+".between", "cannot be combined with id, from or to: give between alone for both ways of a pair")
 	case in.Between != nil && len(in.Between) != 2:
 		return p.fail(path+".between", fmt.Sprintf("must name two nodes, not %d", len(in.Between)))
 	case in.Op == faults.LinkTrace && in.ID == nil:
-		return p.fail(path+".id", "is missing; LinkTrace needs the id of the worker whose access link changes")
+		return p.fail(path+".id", "is missing: LinkTrace needs the id of the worker whose access link changes")
 	case in.Op == faults.Cut && in.ID != nil:
 		return p.fail(path+".id", "Cut takes a path: give from and to, or use Partition to cut off a worker")
 	case in.Op == faults.Refuse && oneWay:
@@ -187,9 +187,13 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	case in.Op == faults.Link && !access && !properties:
 		return p.fail(path, "changes nothing; give at least one property, for example rate_up")
 	case in.ID == nil && in.Between == nil && !oneWay && in.Op == faults.Refuse:
-		return p.fail(path, "names no link; Refuse needs id, or between")
+		return p.fail(path, "names no link: Refuse needs id or between")
 	case in.ID == nil && in.Between == nil && !oneWay:
-		return p.fail(path, fmt.Sprintf("names no link; %s needs from and to, or between, or the id of a worker (not for Cut)", in.Op))
+		needed := "id, or from and to, or between"
+		if in.Op == faults.Cut {
+			needed = "from and to, or between"
+		}
+		return p.fail(path, fmt.Sprintf("names no link: %s needs %s", in.Op, needed))
 	case in.ID != nil:
 		return p.worker(s, path+".id", *in.ID)
 	}

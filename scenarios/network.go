@@ -85,7 +85,7 @@ func WriteNetwork(out io.Writer, s *Scenario, plan *shaping.Plan) error {
 		return err
 	}
 	if len(plan.Nodes) > maxMatrix {
-		fmt.Fprintf(out, "\n%d paths; see --json\n", len(plan.Nodes)*(len(plan.Nodes)-1))
+		fmt.Fprintf(out, "\n%d paths, which --json lists\n", len(plan.Nodes)*(len(plan.Nodes)-1))
 		return writeRest(out, s, plan)
 	}
 	fmt.Fprintln(out, "\none-way delay ± jitter, loss; from the row's node to the column's")

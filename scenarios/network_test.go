@@ -46,7 +46,7 @@ func TestWriteNetwork(t *testing.T) {
 	wants := map[string][]string{
 		"homogeneous":   {"homogeneous: 5 nodes; 1 ms of scenario time takes", "coordinator", "one-way delay ± jitter, loss", "·"},
 		"mixed_gpus":    {"inner steps, in scenario time", "a100"},
-		"lognormal_16":  {"272 paths; see --json"},
+		"lognormal_16":  {"272 paths, which --json lists"},
 		"flapping_link": {"changes of links, in real time", "down for"},
 		"mobile_uplink": {"Mbit/s on average, from"},
 	}

@@ -187,7 +187,7 @@ func (p *parser) shape(n *yaml.Node, t reflect.Type, path string) {
 		return
 	}
 	if n.Tag == "!!null" && t.Kind() != reflect.Struct {
-		p.at(n, path, "has no value; give one or remove the field")
+		p.at(n, path, "has no value: give one or remove the field")
 		return
 	}
 	if t.Kind() == reflect.Pointer {
@@ -255,7 +255,7 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) {
 		key, value := n.Content[i], n.Content[i+1]
 		field := fields.Join(path, key.Value)
 		if !plainKey(key) {
-			p.spoil(key, &Error{File: p.file, Line: key.Line, Field: path, Problem: "has a key that is not a plain word; write the name of a field", spoils: field})
+			p.spoil(key, &Error{File: p.file, Line: key.Line, Field: path, Problem: "has a key that is not a plain word: write the name of a field", spoils: field})
 			plain = false
 			continue
 		}
@@ -271,7 +271,7 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) {
 			continue
 		}
 		if seen[key.Value] {
-			p.at(key, field, "is given twice; keep one")
+			p.at(key, field, "is given twice: keep one")
 			continue
 		}
 		seen[key.Value] = true
@@ -286,7 +286,7 @@ func (p *parser) object(n *yaml.Node, t reflect.Type, path string) {
 			continue
 		}
 		if name := fields.Name(f); need != "" && !seen[name] && plain {
-			p.note(&Error{File: p.file, Line: n.Line, Field: fields.Join(path, name), Problem: "is missing; add it"})
+			p.note(&Error{File: p.file, Line: n.Line, Field: fields.Join(path, name), Problem: "is missing: add it"})
 		}
 	}
 }
@@ -301,11 +301,11 @@ func (p *parser) table(n *yaml.Node, t reflect.Type, path string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i].Value
 		if !plainKey(n.Content[i]) {
-			p.at(n.Content[i], path, "has a key that is not a plain word; write a name")
+			p.at(n.Content[i], path, "has a key that is not a plain word: write a name")
 			continue
 		}
 		if seen[key] {
-			p.at(n.Content[i], fields.Join(path, key), "is given twice; keep one")
+			p.at(n.Content[i], fields.Join(path, key), "is given twice: keep one")
 			continue
 		}
 		seen[key] = true
@@ -353,7 +353,7 @@ func scalar(n *yaml.Node, t reflect.Type) string {
 	case err == nil && !(whole && n.Tag == "!!float"):
 		return ""
 	case whole && strings.HasPrefix(n.Value, "-") && digits.MatchString(n.Value):
-		return fmt.Sprintf("is %s; it must not be negative", n.Value)
+		return fmt.Sprintf("is %s: it must not be negative", n.Value)
 	case whole && digits.MatchString(n.Value):
 		return fmt.Sprintf("is %s, which is too large for this field", n.Value)
 	}

@@ -160,7 +160,7 @@ func (p *parser) validatePolicies(all Policies) {
 	}
 	p.note(p.between("policy.rejoin_rounds", int64(all.RejoinRounds), 0, maxCount))
 	if w := all.StalenessWeight; !(w >= 0 && w <= 1) {
-		p.note(p.fail("policy.staleness_weight", fmt.Sprintf("is %v; it must lie in [0, 1], where 0 discards late contributions", w)))
+		p.note(p.fail("policy.staleness_weight", fmt.Sprintf("is %v: it must lie in [0, 1], where 0 discards late contributions", w)))
 	}
 }
 
@@ -198,7 +198,7 @@ func (p Policies) Named(spec string) (policy.Policy, error) {
 		case !found:
 			return nil, of.fail("policy", fmt.Sprintf("%q has no value in %q; write NAME:parameter=value", setting, spec))
 		case seen[field]:
-			return nil, of.fail("policy", fmt.Sprintf("%s is given twice in %q; keep one", field, spec))
+			return nil, of.fail("policy", fmt.Sprintf("%s is given twice in %q: keep one", field, spec))
 		}
 		seen[field] = true
 		s, err := NewSetting("policy."+name+"."+field, value)
@@ -220,7 +220,7 @@ func (s *Scenario) lacks(p policy.Policy, spec string) error {
 		return nil
 	}
 	bad := func(field, problem string) error {
-		return &Error{File: s.Name, Field: field, Problem: problem + " under " + spec + "; remove it, or choose torchft"}
+		return &Error{File: s.Name, Field: field, Problem: problem + " under " + spec + ": remove it, or choose torchft"}
 	}
 	if n := s.Train.Ranks(); n > 1 {
 		return bad("train.group_world_size", fmt.Sprintf("is %d, but there are no replica groups", n))
@@ -297,7 +297,7 @@ func (s *Scenario) Machine(spec string) (policy.Config, error) {
 		}
 	}
 	if t, is := p.(*torchft.Policy); is && t.InitSync && s.Train.Ranks() > 1 && s.Exchange().Overlap > 0 {
-		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, but init_sync does not support overlapping rounds of groups of several ranks, whose training after a failure cannot be computed; set overlap to 0, init_sync to false, or group_world_size to 1", s.Exchange().Overlap)}
+		return policy.Config{}, &Error{File: s.Name, Field: "train.outer.overlap", Problem: fmt.Sprintf("is %d, but with init_sync the training of overlapping rounds cannot be computed for groups of several ranks: set overlap to 0, init_sync to false, or group_world_size to 1", s.Exchange().Overlap)}
 	}
 	cfg := s.configuration()
 	cfg.Policy = p

@@ -40,11 +40,11 @@ func TestSpecifications(t *testing.T) {
 		"backups":             `policy: "backups" is not a policy; choose one of baseline, `,
 		"backup:":             `policy: "" has no value in "backup:"; write NAME:parameter=value`,
 		"backup:b":            `policy: "b" has no value in "backup:b"; write NAME:parameter=value`,
-		"backup:b=1:b=1":      `policy: b is given twice in "backup:b=1:b=1"; keep one`,
-		"backup:b=-1":         `policy.backup.b: is -1; it must not be negative`,
+		"backup:b=1:b=1":      `policy: b is given twice in "backup:b=1:b=1": keep one`,
+		"backup:b=-1":         `policy.backup.b is -1: it must not be negative`,
 		"backup:b=many":       `policy.backup.b: "many" is not a whole number`,
-		"backup:k=1":          `policy.backup.k: is not a field; did you mean policy.`,
-		"straggler:history=1": `policy.straggler.history: is not a field; did you mean policy.`,
+		"backup:k=1":          `policy.backup.k is not a field; did you mean policy.`,
+		"straggler:history=1": `policy.straggler.history is not a field; did you mean policy.`,
 	} {
 		if _, err := s.Policy.Named(spec); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", spec, err, want)
@@ -76,7 +76,7 @@ func TestPoliciesAreFields(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want b %d", what, p, err, c.want)
 		}
 	}
-	if _, err := scenarios.Parse("x.yaml", []byte(strings.Replace(valid, "policy:", "policy:\n  backup: {b: -2}", 1))); err == nil || !strings.Contains(err.Error(), "policy.backup.b: is -2; it must not be negative") {
+	if _, err := scenarios.Parse("x.yaml", []byte(strings.Replace(valid, "policy:", "policy:\n  backup: {b: -2}", 1))); err == nil || !strings.Contains(err.Error(), "policy.backup.b is -2: it must not be negative") {
 		t.Errorf("a parameter out of range: %v", err)
 	}
 }

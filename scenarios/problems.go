@@ -72,7 +72,7 @@ func (p *parser) problem() error {
 	all := slices.Clone(p.problems)
 	slices.SortStableFunc(all, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	if len(all) > mostProblems {
-		all[mostProblems] = &Error{File: p.file, Problem: fmt.Sprintf("there are more problems; these are the first %d", mostProblems)}
+		all[mostProblems] = &Error{File: p.file, Problem: fmt.Sprintf("there are more problems than the %d listed ones", mostProblems)}
 		all = all[:mostProblems+1]
 	}
 	first := *all[0]

@@ -36,39 +36,39 @@ real:
   links:
     nodes: {w0: {rate_up: fast}}
 `, `bad.yaml:1: seed: "many" is not a whole number from 0
-bad.yaml:1: target_outer_steps: is missing; add it
-bad.yaml:1: horizon: is missing; add it
-bad.yaml:1: heartbeat_miss_threshold: is missing; add it
+bad.yaml:1: target_outer_steps is missing: add it
+bad.yaml:1: horizon is missing: add it
+bad.yaml:1: heartbeat_miss_threshold is missing: add it
 bad.yaml:3: workers[0].inner_step_maen: unknown field; did you mean inner_step_mean?
-bad.yaml:4: workers[1].join_at: is -1; it must not be negative
-bad.yaml:4: workers[1].inner_step_mean: is 0; it must lie between 1 and 1000000000000
-bad.yaml:5: workers[2].inner_step_mean: is missing; add it
+bad.yaml:4: workers[1].join_at is -1: it must not be negative
+bad.yaml:4: workers[1].inner_step_mean is 0: it must lie between 1 and 1000000000000
+bad.yaml:5: workers[2].inner_step_mean is missing: add it
 bad.yaml:6: workers[5].id: worker 1 is already workers[1]; give each worker an id of its own
 bad.yaml:8: injects[0].op: "Slwo" is not an inject; choose one of Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce
-bad.yaml:10: inner_steps: is 0; it must lie between 1 and 1000000
-bad.yaml:16: policy.straggler.quorum: is 2; it must lie in (0, 1]
-bad.yaml:16: policy.straggler.k: is -1; it must lie in [0, 1000]
+bad.yaml:10: inner_steps is 0: it must lie between 1 and 1000000
+bad.yaml:16: policy.straggler.quorum is 2: it must lie in (0, 1]
+bad.yaml:16: policy.straggler.k is -1: it must lie in [0, 1000]
 bad.yaml:17: policy.join: "never" is not a way to join; choose one of running, next, zeros, blocking
-bad.yaml:19: real.time_scale: is 0; it must lie in (0, 1000000]
-bad.yaml:20: real.tcp: is "?"; name a congestion control of the kernel, such as reno, cubic or bbr
-bad.yaml:21: real.all_reduce.bits: is 6; choose 8 or 4 for codes, 16 for bfloat16, or 32 for float32
-bad.yaml:21: real.all_reduce.connections: is -1; it must not be negative
+bad.yaml:19: real.time_scale is 0: it must lie in (0, 1000000]
+bad.yaml:20: real.tcp is "?": name a congestion control of the kernel, such as reno, cubic or bbr
+bad.yaml:21: real.all_reduce.bits is 6: choose 8 or 4 for codes, 16 for bfloat16, or 32 for float32
+bad.yaml:21: real.all_reduce.connections is -1: it must not be negative
 bad.yaml:23: real.links.nodes.w0.rate_up: rate "fast" is not a number with a unit: write it as tc does, for example 100mbit`},
 		{"two injects and a worker of a class", strings.Replace(valid, inject, "{op: Crash, id: 7, at: 900}\n  - {op: Crash, id: 1, at: 5}", 1) + "work:\n  classes: [{name: a, ids: [3], factor: 1}]\n",
 			`bad.yaml:6: injects[0].id: there is no worker 7; the workers are 0, 1
-bad.yaml:7: injects[1].at: is 5, but worker 1 joins at 500; a Crash before that has no effect
+bad.yaml:7: injects[1].at is 5, but worker 1 joins at 500: a Crash before that has no effect
 bad.yaml:23: work.classes[0].ids[0]: there is no worker 3; the workers are 0, 1`},
 		{"JSON in one line", `{"seed": 1, "workers": [{"id": 0}, {"id": 1}]}`,
-			`bad.yaml:1: workers[0].inner_step_mean: is missing; add it
-bad.yaml:1: workers[1].inner_step_mean: is missing; add it
-bad.yaml:1: inner_steps: is missing; add it
-bad.yaml:1: target_outer_steps: is missing; add it
-bad.yaml:1: horizon: is missing; add it
-bad.yaml:1: heartbeat_period: is missing; add it
-bad.yaml:1: heartbeat_miss_threshold: is missing; add it
-bad.yaml:1: base_latency: is missing; add it
-bad.yaml:1: bandwidth_bpus: is missing; add it
-bad.yaml:1: state_bytes: is missing; add it`},
+			`bad.yaml:1: workers[0].inner_step_mean is missing: add it
+bad.yaml:1: workers[1].inner_step_mean is missing: add it
+bad.yaml:1: inner_steps is missing: add it
+bad.yaml:1: target_outer_steps is missing: add it
+bad.yaml:1: horizon is missing: add it
+bad.yaml:1: heartbeat_period is missing: add it
+bad.yaml:1: heartbeat_miss_threshold is missing: add it
+bad.yaml:1: base_latency is missing: add it
+bad.yaml:1: bandwidth_bpus is missing: add it
+bad.yaml:1: state_bytes is missing: add it`},
 	} {
 		t.Run(c.name, func(t *testing.T) { check(t, c.text, c.want) })
 	}
@@ -81,7 +81,7 @@ func TestManyProblems(t *testing.T) {
 		fmt.Fprintf(&workers, "  - {id: %d}\n", i)
 	}
 	_, err := scenarios.Parse("bad.yaml", []byte("workers:\n"+workers.String()))
-	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != 21 || lines[20] != "bad.yaml: there are more problems; these are the first 20" {
+	if lines := strings.Split(fmt.Sprint(err), "\n"); len(lines) != 21 || lines[20] != "bad.yaml: there are more problems than the 20 listed ones" {
 		t.Errorf("%d lines: %v", len(lines), err)
 	}
 }
@@ -160,8 +160,8 @@ func TestUnitsThatLoseOrHaveTwoMeanings(t *testing.T) {
 		{"minutes or hours", "horizon: 5000000", "horizon: '1:30'", `bad.yaml:9: horizon: "1:30" can be read in two ways; write 1h30m or 1m30s`},
 		{"minutes or millions", "horizon: 5000000", "horizon: 5M", `bad.yaml:9: horizon: "5M" can be read in two ways; write 5m for minutes, or the number of µs in digits for millions`},
 		{"no time", "horizon: 5000000", "horizon: 5MB", `bad.yaml:9: horizon: "5MB" has the unit MB, which is not a unit of a time; write for example 30ms, 1.5s or 2m`},
-		{"negative", "horizon: 5000000", "horizon: -5ms", `bad.yaml:9: horizon: is -5000; it must not be negative`},
-		{"too long", "horizon: 5000000", "horizon: 99999999999999999h", `bad.yaml:9: horizon: is 359999999999999996400000000, which is too large for this field`},
+		{"negative", "horizon: 5000000", "horizon: -5ms", `bad.yaml:9: horizon is -5000: it must not be negative`},
+		{"too long", "horizon: 5000000", "horizon: 99999999999999999h", `bad.yaml:9: horizon is 359999999999999996400000000, which is too large for this field`},
 		{"a count", "inner_steps: 2", "inner_steps: 2ms", `bad.yaml:7: inner_steps: "2ms" is not a whole number`},
 		{"powers of 1000 or 1024", "state_bytes: 100", "state_bytes: 100mb", `bad.yaml:14: state_bytes: "100mb" can be read in two ways; write 100MB for powers of 1000, or 100MiB for powers of 1024`},
 		{"a rate that is not whole", "bandwidth_bpus: 10", "bandwidth_bpus: 100mbit", `bad.yaml:13: bandwidth_bpus: "100mbit" is 12.5 B/µs, but the field needs a whole number; write 12 (96mbit) or 13 (104mbit)`},

@@ -71,17 +71,17 @@ func TestProgramOfTheUsersOwn(t *testing.T) {
 
 func TestProgramBadInput(t *testing.T) {
 	for text, want := range map[string]string{
-		"train: {task: program}":                                    "train.program: is missing",
-		"train: {task: program, program: []}":                       "train.program: is missing",
-		`train: {task: program, program: [""]}`:                     "train.program: is missing",
-		"train: {program: [a]}":                                     "train.program: applies only to the task program",
-		"train: {task: charlm, time_limit: 3s}":                     "train.time_limit: applies only to the task program",
-		"train: {task: charlm, tokens_per_step: 3}":                 "train.tokens_per_step: applies only to the task program",
-		"train: {task: program, program: [a], tokens_per_step: -1}": "train.tokens_per_step: is -1",
-		"train: {task: program, program: [a], time_limit: 1us}":     "train.time_limit: is 1µs",
-		"train: {task: program, program: [a], model: {width: 3}}":   "train.model: applies only to the task charlm",
+		"train: {task: program}":                                    "train.program is missing",
+		"train: {task: program, program: []}":                       "train.program is missing",
+		`train: {task: program, program: [""]}`:                     "train.program is missing",
+		"train: {program: [a]}":                                     "train.program applies only to the task program",
+		"train: {task: charlm, time_limit: 3s}":                     "train.time_limit applies only to the task program",
+		"train: {task: charlm, tokens_per_step: 3}":                 "train.tokens_per_step applies only to the task program",
+		"train: {task: program, program: [a], tokens_per_step: -1}": "train.tokens_per_step is -1",
+		"train: {task: program, program: [a], time_limit: 1us}":     "train.time_limit is 1µs",
+		"train: {task: program, program: [a], model: {width: 3}}":   "train.model applies only to the task charlm",
 		"train: {task: program, program: a}":                        "must be a list",
-		"real: {parameters: 0}":                                     "real.parameters: is 0",
+		"real: {parameters: 0}":                                     "real.parameters is 0",
 		"train: {task: program, program: [a], own: 3}":              "unknown field",
 		"train: {task: program, program: [a], dir: x}":              "unknown field",
 	} {

@@ -55,7 +55,7 @@ entries:
 				at = k
 			case "id":
 				if hasKey(entry, "ids") {
-					wrong(i, entry, entry, "is given together with id; keep one of the two")
+					wrong(i, entry, entry, "is given together with id: keep ids or id")
 					continue entries
 				}
 			}
@@ -96,14 +96,14 @@ func hasKey(entry *yaml.Node, name string) bool {
 
 // expandIDs returns a node for each id that a value names, at most that many.
 func expandIDs(n *yaml.Node, most int) (ids []*yaml.Node, problem string) {
-	const form = "write a range such as 0-999, several as 0-9,20-29, or a list of these"
+	const form = "write a range such as 0-999, several ranges such as 0-9,20-29, or a list of ids and ranges"
 	parts := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
 		parts = n.Content
 	}
 	for _, part := range parts {
 		if part.Kind != yaml.ScalarNode {
-			return nil, "has an entry that is neither an id nor a range; " + form
+			return nil, "has an entry that is neither an id nor a range: " + form
 		}
 		for text := range strings.SplitSeq(part.Value, ",") {
 			m := rangeOf.FindStringSubmatch(text)

@@ -45,15 +45,15 @@ func TestWorkersAsRanges(t *testing.T) {
 	}
 	for written, want := range map[string]string{
 		"  - {ids: 3-1, inner_step_mean: 1}":                                                  `bad.yaml:3: workers[0].ids: "3-1" ends before it begins; write 1-3`,
-		"  - {ids: a-b, inner_step_mean: 1}":                                                  `bad.yaml:3: workers[0].ids: "a-b" is not a range of ids; write a range such as 0-999, several as 0-9,20-29, or a list of these`,
-		"  - {ids: 0-100000, inner_step_mean: 1}":                                             "bad.yaml:3: workers[0].ids: names more than the 100000 workers that are supported",
-		"  - {id: 1, ids: 0-3, inner_step_mean: 1}":                                           "bad.yaml:3: workers[0].ids: is given together with id; keep one of the two",
+		"  - {ids: a-b, inner_step_mean: 1}":                                                  `bad.yaml:3: workers[0].ids: "a-b" is not a range of ids; write a range such as 0-999, several ranges such as 0-9,20-29, or a list of ids and ranges`,
+		"  - {ids: 0-100000, inner_step_mean: 1}":                                             "bad.yaml:3: workers[0].ids names more than the 100000 workers that are supported",
+		"  - {id: 1, ids: 0-3, inner_step_mean: 1}":                                           "bad.yaml:3: workers[0].ids is given together with id: keep ids or id",
 		"  - {ids: 0-3, inner_step_mean: 1}\n  - {id: 2, inner_step_mean: 1}":                 "bad.yaml:4: workers[4].id: worker 2 is already workers[2]; give each worker an id of its own",
-		"  - {ids: 0-3, inner_step_mean: 1}\n  - {inner_step_mean: 1}":                        "bad.yaml:4: workers[4].id: is missing; add it",
+		"  - {ids: 0-3, inner_step_mean: 1}\n  - {inner_step_mean: 1}":                        "bad.yaml:4: workers[4].id is missing: add it",
 		"  - {ids: 0-3, inner_step_mean: 1}\n  - {id: 9, inner_step_maen: 1}":                 "bad.yaml:4: workers[4].inner_step_maen: unknown field; did you mean inner_step_mean?",
-		"  - {ids: {}, inner_step_mean: 1}":                                                   "bad.yaml:3: workers[0].ids: has an entry that is neither an id nor a range; write a range such as 0-999, several as 0-9,20-29, or a list of these",
-		"  - {ids: 99999999999999999999-2, inner_step_mean: 1}":                               `bad.yaml:3: workers[0].ids: "99999999999999999999-2" is not a range of ids; write a range such as 0-999, several as 0-9,20-29, or a list of these`,
-		"  - {ids: 0-99998, inner_step_mean: 1}\n  - {ids: 99999-100000, inner_step_mean: 1}": "bad.yaml:4: workers[1].ids: names more than the 100000 workers that are supported",
+		"  - {ids: {}, inner_step_mean: 1}":                                                   "bad.yaml:3: workers[0].ids has an entry that is neither an id nor a range: write a range such as 0-999, several ranges such as 0-9,20-29, or a list of ids and ranges",
+		"  - {ids: 99999999999999999999-2, inner_step_mean: 1}":                               `bad.yaml:3: workers[0].ids: "99999999999999999999-2" is not a range of ids; write a range such as 0-999, several ranges such as 0-9,20-29, or a list of ids and ranges`,
+		"  - {ids: 0-99998, inner_step_mean: 1}\n  - {ids: 99999-100000, inner_step_mean: 1}": "bad.yaml:4: workers[1].ids names more than the 100000 workers that are supported",
 	} {
 		if _, err := scenarios.Parse("bad.yaml", fmt.Appendf(nil, many, written)); err == nil || err.Error() != want {
 			t.Errorf("%s:\ngot  %v\nwant %s", written, err, want)

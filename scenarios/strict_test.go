@@ -18,8 +18,8 @@ func TestDecodeIsStrict(t *testing.T) {
 		"":                               "f.yaml: the file is empty; write {} for all defaults",
 		"name: a\n---\nname: b":          "f.yaml:2: the file holds more than one document; keep one set of inputs per file",
 		"name: a\nmanythings: 2":         "f.yaml:2: manythings: unknown field; did you mean manyThings?",
-		"name: a\nname: b":               "f.yaml:2: name: is given twice; keep one",
-		"manyThings: 1":                  "f.yaml:1: name: is missing; add it",
+		"name: a\nname: b":               "f.yaml:2: name is given twice: keep one",
+		"manyThings: 1":                  "f.yaml:1: name is missing: add it",
 		"{\"name\": \"a\",\n \"on\": 3}": `f.yaml:2: on: "3" is not a truth value (true or false)`,
 		"name: a\nmanyThings: 010":       `f.yaml:2: manyThings: "010" begins with a zero; remove the zero`,
 		"name: a\nmanyThings: \"3\"":     `f.yaml:2: manyThings: "3" is text; write the number without quotes`,
@@ -35,7 +35,7 @@ func TestDecodeIsStrict(t *testing.T) {
 	if want := (things{7, true, "a"}); err != nil || v != want {
 		t.Fatalf("%+v, %v; want %+v", v, err, want)
 	}
-	if got, want := at("name", "is short").Error(), "f.yaml:2: name: is short"; got != want {
+	if got, want := at("name", "is short").Error(), "f.yaml:2: name is short"; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
 }
@@ -64,7 +64,7 @@ func TestAssign(t *testing.T) {
 	var v things
 	for _, c := range [][3]string{
 		{"manyThings", "144e9", ""}, {"on", "true", ""}, {"name", "b", ""},
-		{"many", "1", "many: unknown field; the fields here are manyThings, on, name"},
+		{"many", "1", "many: unknown field; the known fields are manyThings, on, name"},
 		{"manyThings", "much", `manyThings: "much" is not a number`},
 		{"manyThings", "[1]", `manyThings: "[1]" is not a single value`},
 	} {

@@ -72,7 +72,7 @@ func (s *Scenario) Unasked() bool { return s.Real.Parameters == 0 && s.Train.For
 // program has. Every error is an *Error.
 func (s *Scenario) Sized(parameters int) (*Scenario, error) {
 	if n := s.Real.Parameters; n != parameters && !s.Unasked() {
-		return nil, &Error{File: s.Name, Field: "real.parameters", Problem: fmt.Sprintf("is %d, but the program has %d parameters; remove it, or correct one of the two", n, parameters)}
+		return nil, &Error{File: s.Name, Field: "real.parameters", Problem: fmt.Sprintf("is %d, but the program has %d parameters: correct or remove real.parameters, or correct the program", n, parameters)}
 	}
 	set, err := NewSetting("real.parameters", strconv.Itoa(parameters))
 	if err != nil {
@@ -101,7 +101,7 @@ const notGiven = math.MinInt
 func (p *parser) fillParameters(s *Scenario) error {
 	own, given := s.Train.Parameters(), s.Real.Parameters
 	if own != 0 && given != notGiven && given != own {
-		return p.fail("real.parameters", fmt.Sprintf("is %d, but the model of the section train has %d parameters; remove real.parameters", given, own))
+		return p.fail("real.parameters", fmt.Sprintf("is %d, but the model of the section train has %d parameters: remove real.parameters", given, own))
 	}
 	switch {
 	case given == notGiven && own == 0 && s.Train.Foreign():
@@ -115,7 +115,7 @@ func (p *parser) fillParameters(s *Scenario) error {
 // validateTrain checks the section `train`, and reads the file it names.
 func (p *parser) validateTrain(s *Scenario) {
 	if c := s.Real.Compute; c != "" && c != ComputePlanned && c != ComputeMeasured {
-		p.note(p.fail("real.compute", fmt.Sprintf("is %q; choose %s or %s", c, ComputePlanned, ComputeMeasured)))
+		p.note(p.fail("real.compute", fmt.Sprintf("is %q: choose %s or %s", c, ComputePlanned, ComputeMeasured)))
 	}
 	if s.Train == nil || !p.sound("train") {
 		return

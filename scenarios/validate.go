@@ -46,7 +46,7 @@ func (p *parser) validate(s *Scenario) error {
 	}
 	if p.sound("workers", "horizon") {
 		if first := s.FirstJoin(); s.Horizon <= first {
-			p.note(p.fail("horizon", fmt.Sprintf("is %d, but the first worker joins at %d; the horizon must lie after it", s.Horizon, first)))
+			p.note(p.fail("horizon", fmt.Sprintf("is %d, but the first worker joins at %d: the horizon must lie after it", s.Horizon, first)))
 		}
 	}
 	for i, in := range s.Injects {
@@ -78,7 +78,7 @@ func (p *parser) validateHorizon(s *Scenario) {
 	}
 	beyond := func(field string, at policy.Time) {
 		if at > s.Horizon {
-			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and a run ends at its horizon; move it to an earlier time, raise the horizon or remove it", at, s.Horizon)))
+			p.note(p.fail(field, fmt.Sprintf("is %d, but the horizon is %d, and a run ends at its horizon: give an earlier time, raise the horizon, or remove the entry", at, s.Horizon)))
 		}
 	}
 	for i, w := range s.Workers {
@@ -102,7 +102,7 @@ func (p *parser) validateRestarts(s *Scenario) error {
 			continue
 		}
 		if at, restarts := back[*in.ID]; restarts && in.At <= at {
-			return p.fail(fmt.Sprintf("injects[%d].at", i), fmt.Sprintf("is %d, but the new process of worker %d begins at %d; restart the worker after that time, or remove one Restart", in.At, *in.ID, at))
+			return p.fail(fmt.Sprintf("injects[%d].at", i), fmt.Sprintf("is %d, but the new process of worker %d begins at %d: restart the worker after that time, or remove one Restart", in.At, *in.ID, at))
 		}
 		back[*in.ID] = in.At + in.After
 	}
@@ -125,9 +125,9 @@ func (p *parser) validatePauses(s *Scenario) error {
 		at, paused := since[*in.ID]
 		switch field := fmt.Sprintf("injects[%d].at", i); {
 		case in.Op == faults.Pause && paused:
-			return p.fail(field, fmt.Sprintf("is %d, but worker %d has been paused since %d; resume the worker before, or remove one Pause", in.At, *in.ID, at))
+			return p.fail(field, fmt.Sprintf("is %d, but worker %d has been paused since %d: resume the worker before, or remove one Pause", in.At, *in.ID, at))
 		case in.Op == faults.Resume && !paused:
-			return p.fail(field, fmt.Sprintf("is %d, but worker %d is not paused then; pause the worker before, or remove the Resume", in.At, *in.ID))
+			return p.fail(field, fmt.Sprintf("is %d, but worker %d is not paused then: pause the worker before, or remove the Resume", in.At, *in.ID))
 		case in.Op == faults.Pause:
 			since[*in.ID] = in.At
 		default:
@@ -159,18 +159,18 @@ func (p *parser) validateRun(s *Scenario) {
 	}
 	switch n := len(s.Workers); {
 	case n == 0:
-		p.note(p.fail("workers", "is empty; a run needs at least one worker"))
+		p.note(p.fail("workers", "is empty: a run needs at least one worker"))
 	case n > maxWorkers:
-		p.note(p.fail("workers", fmt.Sprintf("has %d entries; at most %d are supported", n, maxWorkers)))
+		p.note(p.fail("workers", fmt.Sprintf("has %d entries: at most %d are supported", n, maxWorkers)))
 	}
 }
 
 func (p *parser) between(field string, value, least, most int64) error {
 	if value < 0 && least >= 0 {
-		return p.fail(field, fmt.Sprintf("is %d; it must not be negative", value))
+		return p.fail(field, fmt.Sprintf("is %d: it must not be negative", value))
 	}
 	if value < least || value > most {
-		return p.fail(field, fmt.Sprintf("is %d; it must lie between %d and %d", value, least, most))
+		return p.fail(field, fmt.Sprintf("is %d: it must lie between %d and %d", value, least, most))
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (p *parser) between(field string, value, least, most int64) error {
 func (p *parser) validateWorker(s *Scenario, i int, w Worker) {
 	at := func(field string) string { return fmt.Sprintf("workers[%d].%s", i, field) }
 	if w.IDs != "" {
-		p.note(p.fail(at("ids"), "is allowed only in scenario files; give the id of each worker"))
+		p.note(p.fail(at("ids"), "is allowed only in scenario files: give the id of each worker"))
 	}
 	steps := int64(s.TargetOuterSteps)
 	if steps < 1 { // which is an error of its own
@@ -200,7 +200,7 @@ func (p *parser) validateWorker(s *Scenario, i int, w Worker) {
 		}
 	}
 	if w.InnerStepJitter > w.InnerStepMean && p.sound(at("inner_step_mean")) {
-		p.note(p.fail(at("inner_step_jitter"), fmt.Sprintf("is %d, more than the mean of %d; a step cannot take a negative time", w.InnerStepJitter, w.InnerStepMean)))
+		p.note(p.fail(at("inner_step_jitter"), fmt.Sprintf("is %d, more than the mean of %d: a step cannot take a negative time", w.InnerStepJitter, w.InnerStepMean)))
 	}
 	if len(p.problems) > 0 && !p.sound(at("id"), at("ids")) {
 		return // it has none
@@ -252,19 +252,19 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 	case !group && in.IDs != nil:
 		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker: write id", in.Op))
 	case !group && !alone && in.ID == nil:
-		return p.fail(path+".id", fmt.Sprintf("is missing; %s needs the id of a worker", in.Op))
+		return p.fail(path+".id", fmt.Sprintf("is missing: %s needs the id of a worker", in.Op))
 	case in.Op == faults.Partition && in.IDs == nil:
-		return p.fail(path+".ids", "is missing; Partition needs the ids of the workers to cut off")
+		return p.fail(path+".ids", "is missing: Partition needs the ids of the workers to cut off")
 	case group && in.IDs != nil && len(in.IDs) == 0:
-		return p.fail(path+".ids", fmt.Sprintf("is empty; name the workers that %s is for", in.Op))
+		return p.fail(path+".ids", fmt.Sprintf("is empty: name the workers to which %s applies", in.Op))
 	case in.Lighthouse != nil && (*in.Lighthouse < 0 || *in.Lighthouse >= maxLighthouses):
-		return p.fail(path+".lighthouse", fmt.Sprintf("is %d; it must lie between 0 and %d", *in.Lighthouse, maxLighthouses-1))
+		return p.fail(path+".lighthouse", fmt.Sprintf("is %d: it must lie between 0 and %d", *in.Lighthouse, maxLighthouses-1))
 	case in.Op == faults.Slow && in.Factor == nil:
-		return p.fail(path+".factor", "is missing; Slow needs a factor such as 10")
+		return p.fail(path+".factor", "is missing: Slow needs a factor such as 10")
 	case in.Op != faults.Slow && in.Factor != nil:
 		return p.fail(path+".factor", fmt.Sprintf("%s takes no factor; remove it", in.Op))
 	case in.Factor != nil && !(*in.Factor > 0 && *in.Factor <= maxFactor):
-		return p.fail(path+".factor", fmt.Sprintf("is %v; it must lie in (0, %g]", *in.Factor, float64(maxFactor)))
+		return p.fail(path+".factor", fmt.Sprintf("is %v: it must lie in (0, %g]", *in.Factor, float64(maxFactor)))
 	}
 	if in.ID != nil {
 		if err := p.worker(s, path+".id", *in.ID); err != nil {
@@ -276,7 +276,7 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 		}
 		join := s.Workers[k].JoinAt
 		if in.Op != faults.Slow && in.Op != faults.Restore && in.Op != faults.Resume && in.At < join {
-			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d; a %s before that has no effect", in.At, *in.ID, join, in.Op))
+			return p.fail(path+".at", fmt.Sprintf("is %d, but worker %d joins at %d: a %s before that has no effect", in.At, *in.ID, join, in.Op))
 		}
 	}
 	named := make(map[policy.ID]bool, len(in.IDs))
@@ -310,21 +310,21 @@ func (p *parser) worker(s *Scenario, field string, id policy.ID) error {
 func (p *parser) validateSections(s *Scenario) {
 	p.validatePolicies(s.Policy)
 	if s.Real.StallTimeout < 0 {
-		p.note(p.fail("real.stall_timeout", fmt.Sprintf("is %v; it must not be negative", s.Real.StallTimeout)))
+		p.note(p.fail("real.stall_timeout", fmt.Sprintf("is %v: it must not be negative", s.Real.StallTimeout)))
 	}
 	if r := s.Real; !(r.TimeScale > 0 && r.TimeScale <= 1e6) || math.IsNaN(r.TimeScale) {
-		p.note(p.fail("real.time_scale", fmt.Sprintf("is %v; it must lie in (0, 1000000]", r.TimeScale)))
+		p.note(p.fail("real.time_scale", fmt.Sprintf("is %v: it must lie in (0, 1000000]", r.TimeScale)))
 	}
 	if x := s.Real.Dilation; !(x >= 1 && x <= maxDilation) {
-		p.note(p.fail("real.dilation", fmt.Sprintf("is %v; it must lie in [1, %v]: a run takes longer by this factor on the machine's clock", x, maxDilation)))
+		p.note(p.fail("real.dilation", fmt.Sprintf("is %v: it must lie in [1, %v]: a run takes longer by this factor on the machine's clock", x, maxDilation)))
 	}
 	if t := s.Real.TCP; t != "" && !tcpName.MatchString(t) {
-		p.note(p.fail("real.tcp", fmt.Sprintf("is %q; name a congestion control of the kernel, such as reno, cubic or bbr", t)))
+		p.note(p.fail("real.tcp", fmt.Sprintf("is %q: name a congestion control of the kernel, such as reno, cubic or bbr", t)))
 	}
 	p.note(p.between("real.checkpoint_every", int64(s.Real.CheckpointEvery), 0, maxCount))
 	p.note(p.between("real.upload.every", int64(s.Real.Upload.Every), 0, maxCount))
 	if u := s.Real.Upload; u.Yields && u.Every == 0 {
-		p.note(p.fail("real.upload.yields", "has no effect without uploads; give real.upload.every, or remove real.upload.yields"))
+		p.note(p.fail("real.upload.yields", "has no effect without uploads: give real.upload.every, or remove real.upload.yields"))
 	}
 	if !s.Unasked() && s.Real.Parameters != notGiven {
 		p.note(p.between("real.parameters", int64(s.Real.Parameters), 1, maxParameters))
@@ -346,7 +346,7 @@ func (p *parser) validateLinks(s *Scenario) {
 	}
 	delay := s.RealDuration(s.BaseLatency)
 	if s.Real.Links.Default.OneWayDelay == nil && delay > time.Minute {
-		p.note(p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s; lower real.time_scale or give real.links.default.one_way_delay", s.BaseLatency, delay)))
+		p.note(p.fail("real.time_scale", fmt.Sprintf("makes the base_latency of %d µs last %v on the real network, above the limit of 1m0s: lower real.time_scale or give real.links.default.one_way_delay", s.BaseLatency, delay)))
 		return
 	}
 	p.validateLinkInjects(s)
@@ -363,7 +363,7 @@ func (p *parser) validateLinks(s *Scenario) {
 	}
 	if s.Real.AllReduce.Algorithm == allreduce.Hierarchical.String() {
 		if k := slices.Index(s.Groups(s.IDs()), -1); k >= 0 {
-			p.note(p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group; put every worker into one of real.links.groups", s.Workers[k].ID.Node())))
+			p.note(p.fail("real.all_reduce.algorithm", fmt.Sprintf("is hierarchical, but %s is in no group: put every worker into one of real.links.groups", s.Workers[k].ID.Node())))
 		}
 	}
 	if _, err := plan.Dilated(s.Slowdown()); err != nil {

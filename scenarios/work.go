@@ -19,7 +19,7 @@ func (p *parser) validateWork(s *Scenario) {
 	}
 	for i, c := range s.Work.Classes {
 		if len(c.IDs) == 0 {
-			p.note(p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty; name the workers of the class, or remove the class"))
+			p.note(p.fail(fmt.Sprintf("work.classes[%d].ids", i), "is empty: name the workers of the class, or remove the class"))
 		}
 		for k, id := range c.IDs {
 			if _, known := p.workers[id]; !known {
@@ -30,7 +30,7 @@ func (p *parser) validateWork(s *Scenario) {
 	steps := &s.Work.Steps
 	for i, w := range s.Workers {
 		if w.InnerStepJitter > 0 && !steps.TakesJitter() {
-			p.note(p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s); remove one of the two", w.InnerStepJitter, steps)))
+			p.note(p.fail(fmt.Sprintf("workers[%d].inner_step_jitter", i), fmt.Sprintf("is %d, but work.steps says how steps vary (%s): remove inner_step_jitter or work.steps", w.InnerStepJitter, steps)))
 		}
 	}
 	steps.Ratios = nil

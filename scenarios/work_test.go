@@ -55,14 +55,14 @@ func TestWorkIsRead(t *testing.T) {
 func TestBadWork(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"lognormal", "gamma", `:22: work.steps.distribution: "gamma" is not a distribution; choose one of uniform, normal, lognormal, pareto, trace`},
-		{", sigma: 0.3", "", ":22: work.steps.sigma: is missing; lognormal needs it, for example 0.3"},
-		{"sigma: 0.3", "sigma: 3.5", ":22: work.steps.sigma: is 3.5; with lognormal, it must lie between 0 and 3"},
-		{"lognormal, sigma: 0.3", "uniform, sigma: 0.6", ":22: work.steps.sigma: is 0.6; with uniform, it must lie between 0 and 0.577"},
+		{", sigma: 0.3", "", ":22: work.steps.sigma is missing: lognormal needs it, for example 0.3"},
+		{"sigma: 0.3", "sigma: 3.5", ":22: work.steps.sigma is 3.5: with lognormal, it must lie between 0 and 3"},
+		{"lognormal, sigma: 0.3", "uniform, sigma: 0.6", ":22: work.steps.sigma is 0.6: with uniform, it must lie between 0 and 0.577"},
 		{"lognormal, sigma", "normal, sigma: 0.1, shape", ":22: work.steps.shape: normal has no shape: only pareto has one; remove shape"},
-		{"lognormal, sigma: 0.3", "pareto", ":22: work.steps.sigma: is missing; pareto needs it, for example 0.3, or shape in its place"},
-		{"lognormal, sigma: 0.3", "pareto, shape: 1", ":22: work.steps.shape: is 1; it must lie in (1, 1000]"},
-		{"lognormal, sigma", "pareto, shape: 2, sigma", ":22: work.steps.shape: sigma already gives the variation; remove one of the two"},
-		{"lognormal, sigma: 0.3", "trace", ":22: work.steps.file: is missing; trace needs it, for example traces/steps.csv"},
+		{"lognormal, sigma: 0.3", "pareto", ":22: work.steps.sigma is missing: pareto needs it, for example 0.3, or shape in its place"},
+		{"lognormal, sigma: 0.3", "pareto, shape: 1", ":22: work.steps.shape is 1: it must lie in (1, 1000]"},
+		{"lognormal, sigma", "pareto, shape: 2, sigma", ":22: work.steps.shape: sigma already gives the variation; remove sigma or shape"},
+		{"lognormal, sigma: 0.3", "trace", ":22: work.steps.file is missing: trace needs it, for example traces/steps.csv"},
 		{"lognormal, sigma: 0.3", "trace, sigma: 1", ":22: work.steps.sigma: a trace already contains its variation; remove sigma"},
 		{"lognormal, sigma: 0.3", "trace, file: x.csv", ":22: work.steps.file: a trace can be read only if the scenario itself is read from a file"},
 		{"sigma: 0.3", "sigma: 0.3, file: x.csv", ":22: work.steps.file: lognormal takes no file: only trace does; remove file"},
@@ -71,16 +71,16 @@ func TestBadWork(t *testing.T) {
 		{"ids: [1]", "ids: [0]", ":25: work.classes[1].ids[0]: worker 0 is already in class a100; name each worker once"},
 		{"ids: [1]", "ids: [1, 1]", ":25: work.classes[1].ids[1]: worker 1 is already in class t4; name each worker once"},
 		{"ids: [1]", "ids: [7]", ":25: work.classes[1].ids[0]: there is no worker 7; the workers are 0, 1"},
-		{"ids: [1]", "ids: []", ":25: work.classes[1].ids: is empty; name the workers of the class, or remove the class"},
-		{"factor: 4.8", "factor: 0", ":25: work.classes[1].factor: is 0; it must lie in (0, 1000000]"},
-		{", factor: 4.8", "", ":25: work.classes[1].factor: is missing; add it"},
-		{"phase: 0.5", "phase: 2", ":25: work.classes[1].phase: is 2; it must lie between 0 and 1"},
-		{"  diurnal: {amplitude: 0.3, period: 100000, phase: 0.25}\n", "", ":25: work.classes[1].phase: is 0.5, but there is no work.diurnal to shift; add work.diurnal, or remove the phase"},
-		{"slow_factor: 3", "slow_factor: 0.5", ":26: work.noise.slow_factor: is 0.5; it must lie between 1 and 1000000"},
-		{"mean_ok: 200000", "mean_ok: 0", ":26: work.noise.mean_ok: is 0; it must lie between 1 and 1000000000000"},
-		{"heat: 60000", "heat: -1", ":27: work.thermal.heat: is -1; it must lie between 1 and 1000000000000"},
-		{"amplitude: 0.3", "amplitude: 1", ":28: work.diurnal.amplitude: is 1; it must lie between 0 and 0.99"},
-		{"inner_step_jitter: 0}", "inner_step_jitter: 7}", ":3: workers[0].inner_step_jitter: is 7, but work.steps says how steps vary (lognormal, sigma 0.3); remove one of the two"},
+		{"ids: [1]", "ids: []", ":25: work.classes[1].ids is empty: name the workers of the class, or remove the class"},
+		{"factor: 4.8", "factor: 0", ":25: work.classes[1].factor is 0: it must lie in (0, 1000000]"},
+		{", factor: 4.8", "", ":25: work.classes[1].factor is missing: add it"},
+		{"phase: 0.5", "phase: 2", ":25: work.classes[1].phase is 2: it must lie between 0 and 1"},
+		{"  diurnal: {amplitude: 0.3, period: 100000, phase: 0.25}\n", "", ":25: work.classes[1].phase is 0.5, but there is no work.diurnal to shift: add work.diurnal, or remove the phase"},
+		{"slow_factor: 3", "slow_factor: 0.5", ":26: work.noise.slow_factor is 0.5: it must lie between 1 and 1000000"},
+		{"mean_ok: 200000", "mean_ok: 0", ":26: work.noise.mean_ok is 0: it must lie between 1 and 1000000000000"},
+		{"heat: 60000", "heat: -1", ":27: work.thermal.heat is -1: it must lie between 1 and 1000000000000"},
+		{"amplitude: 0.3", "amplitude: 1", ":28: work.diurnal.amplitude is 1: it must lie between 0 and 0.99"},
+		{"inner_step_jitter: 0}", "inner_step_jitter: 7}", ":3: workers[0].inner_step_jitter is 7, but work.steps says how steps vary (lognormal, sigma 0.3): remove inner_step_jitter or work.steps"},
 	} {
 		text := strings.Replace(valid+section, c.old, c.new, 1)
 		if text == valid+section {
@@ -135,7 +135,7 @@ func TestWorkCanBeSet(t *testing.T) {
 	if *s.Work.Steps.Shape != 2.5 || s.Work.Thermal.Heat != 5000 || base.Work != nil {
 		t.Errorf("%+v, the scenario itself %+v", s.Work, base.Work)
 	}
-	both := "valid with work.noise.slow_factor=3: work.noise.mean_ok: is 0; it must lie between 1 and 1000000000000\nvalid with work.noise.slow_factor=3: work.noise.mean_slow: is 0; it must lie between 1 and 1000000000000"
+	both := "valid with work.noise.slow_factor=3: work.noise.mean_ok is 0: it must lie between 1 and 1000000000000\nvalid with work.noise.slow_factor=3: work.noise.mean_slow is 0: it must lie between 1 and 1000000000000"
 	if _, err := set(base, "work.noise.slow_factor=3"); err == nil || err.Error() != both {
 		t.Errorf("error %v", err)
 	}

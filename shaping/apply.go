@@ -88,7 +88,7 @@ func (p Path) check(bad reject) {
 		bad("jitter_distribution", "%v is not a distribution; the distributions are %s", *d, errs.List(distributionNames))
 	}
 	if p.Loss != nil && p.LossBurst != nil {
-		bad("loss_burst", "cannot be combined with loss; give one of the two (loss_outside is the loss outside bursts)")
+		bad("loss_burst", "cannot be combined with loss: give one of the two (loss_outside is the loss outside bursts)")
 	}
 	if p.LossBurst != nil {
 		p.LossBurst.check(func(name, format string, args ...any) { bad("loss_burst."+name, format, args...) })

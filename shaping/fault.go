@@ -67,7 +67,7 @@ func Compose(base *Plan, active []Fault) (*Plan, error) {
 	for k, f := range active {
 		c.field = fmt.Sprintf("faults[%d]", k)
 		if f == nil {
-			c.reject("", "is nil; leave it out")
+			c.reject("", "is nil: leave it out")
 			continue
 		}
 		f.lay(&c)
@@ -138,7 +138,7 @@ func (c *composition) mark(i, j int) {
 func (f Partition) lay(c *composition) {
 	apart := make([]bool, len(c.plan.Nodes))
 	if len(f.Nodes) == 0 {
-		c.reject(".nodes", "is empty; name the nodes to cut off")
+		c.reject(".nodes", "is empty: name the nodes to cut off")
 	}
 	for k, name := range f.Nodes {
 		if i, ok := c.node(fmt.Sprintf(".nodes[%d]", k), name); ok {
@@ -156,7 +156,7 @@ func (f Partition) lay(c *composition) {
 
 func (f Cut) lay(c *composition) {
 	if len(f.Paths) == 0 {
-		c.reject(".paths", "is empty; name the paths to cut")
+		c.reject(".paths", "is empty: name the paths to cut")
 	}
 	for k, p := range f.Paths {
 		if i, j, ok := c.pair(fmt.Sprintf(".paths[%d]", k), p.From, p.To); ok {
@@ -167,7 +167,7 @@ func (f Cut) lay(c *composition) {
 
 func (f Refusal) lay(c *composition) {
 	if len(f.Pairs) == 0 {
-		c.reject(".pairs", "is empty; name the pairs to keep apart")
+		c.reject(".pairs", "is empty: name the pairs to keep apart")
 	}
 	for k, p := range f.Pairs {
 		if i, j, ok := c.pair(fmt.Sprintf(".pairs[%d]", k), p[0], p[1]); ok {

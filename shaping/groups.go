@@ -34,7 +34,7 @@ func (r *resolver) groups() map[string][]int {
 	for _, name := range slices.Sorted(maps.Keys(r.spec.Groups)) {
 		field := "groups." + name + ".nodes"
 		if len(r.spec.Groups[name].Nodes) == 0 {
-			r.reject(field, "is empty; name nodes, ranges such as w0-w20 or patterns such as w*")
+			r.reject(field, "is empty: name nodes, ranges such as w0-w20 or patterns such as w*")
 		}
 		members[name] = []int{}
 		for k, term := range r.spec.Groups[name].Nodes {
@@ -129,10 +129,10 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 		names := []struct{ field, group string }{{".from", p.From}, {".to", p.To}}
 		switch {
 		case p.Between != nil && (p.From != "" || p.To != ""):
-			r.reject(field, "cannot combine between with from or to; give between for both ways, or from and to for one")
+			r.reject(field, "cannot combine between with from or to: give between for both ways, or from and to for one")
 			continue
 		case p.Between != nil && len(p.Between) != 2:
-			r.reject(field+".between", "must name two groups, not %d; for the paths within a group, name the group twice", len(p.Between))
+			r.reject(field+".between", "must name two groups, not %d: for the paths within a group, name the group twice", len(p.Between))
 			continue
 		case p.Between != nil:
 			a, b := p.Between[0], p.Between[1]

@@ -29,7 +29,7 @@ func (s Spec) Idle(plan *Plan) error {
 	}
 	queue := func(field string, a Access, nodes []int) {
 		if a.Queue != nil && !slices.ContainsFunc(nodes, limited) {
-			r.reject(field+".queue", "has no effect, because no rate of these links is limited; give rate_up, rate_down or rate, or remove the queue")
+			r.reject(field+".queue", "has no effect, because no rate of these links is limited: give rate_up, rate_down or rate, or remove the queue")
 		}
 	}
 	distribution := func(field string, p Path, from, to []int) {
@@ -41,7 +41,7 @@ func (s Spec) Idle(plan *Plan) error {
 				return
 			}
 		}
-		r.reject(field+".jitter_distribution", "has no effect, because there is no jitter; give jitter, or remove jitter_distribution")
+		r.reject(field+".jitter_distribution", "has no effect, because there is no jitter: give jitter, or remove jitter_distribution")
 	}
 	queue("default", s.Default.Access, all)
 	distribution("default", s.Default.Path, all, all)

@@ -120,7 +120,7 @@ nodes: {w2: {rate_up: unlimited}}
 func TestTheLanguageNamesTheFieldAndTheMend(t *testing.T) {
 	groups := "groups: {a: {nodes: [w0]}, b: {nodes: [w1-w2]}}\n"
 	for _, c := range []struct{ text, want string }{
-		{`groups: {a: {nodes: []}}`, "real.links.groups.a.nodes: is empty; name nodes, ranges such as w0-w20 or patterns such as w*"},
+		{`groups: {a: {nodes: []}}`, "real.links.groups.a.nodes is empty: name nodes, ranges such as w0-w20 or patterns such as w*"},
 		{`groups: {a: {nodes: [w0-w9]}}`, `real.links.groups.a.nodes[0]: the range needs the node "w9", which does not exist; the nodes are coordinator, w0, w1, w2`},
 		{`groups: {a: {nodes: [w2-w0]}}`, `real.links.groups.a.nodes[0]: the range "w2-w0" ends before it begins`},
 		{`groups: {a: {nodes: [w0, x*]}}`, `real.links.groups.a.nodes[1]: there is no node "x*"; the nodes are coordinator, w0, w1, w2`},
@@ -128,16 +128,16 @@ func TestTheLanguageNamesTheFieldAndTheMend(t *testing.T) {
 		{`groups: {a: {nodes: [w0-w1]}, b: {nodes: [w1]}}`, `real.links.groups.b.nodes[0]: node w1 is also in the group a; a node can be in one group only`},
 		{groups + `paths: [{between: [a, c]}]`, `real.links.paths[0].between[1]: there is no group "c"; the groups are a, b`},
 		{groups + `paths: [{from: a}]`, `real.links.paths[0].to: there is no group ""; the groups are a, b`},
-		{groups + `paths: [{between: [a]}]`, `real.links.paths[0].between: must name two groups, not 1; for the paths within a group, name the group twice`},
-		{groups + `paths: [{between: [a, b], to: b}]`, `real.links.paths[0]: cannot combine between with from or to; give between for both ways, or from and to for one`},
+		{groups + `paths: [{between: [a]}]`, `real.links.paths[0].between must name two groups, not 1: for the paths within a group, name the group twice`},
+		{groups + `paths: [{between: [a, b], to: b}]`, `real.links.paths[0] cannot combine between with from or to: give between for both ways, or from and to for one`},
 		{groups + `paths: [{between: [a, b]}, {from: b, to: a}]`, `real.links.paths[1]: the path from b to a is already given by paths[0]; merge the two`},
 		{groups + `paths: [{between: [a, b], jitter: 9ms}]`, `real.links.paths[0].jitter: 9ms exceeds the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},
 		{`default: {jitter: 2ms, jitter_distribution: normal}`, `real.links.default.jitter: 2ms of a normal distribution can make packets 7.336669ms faster than the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},
 		{`default: {one_way_delay: 50s, access_one_way_delay: 6s}`, `real.links.default.one_way_delay: 1m2s is above the limit of 1m0s, including the access links`},
 		{`default: {one_way_delay: 10s, jitter: 3s}`, `real.links.default.jitter: 3s is above the limit of 2s`},
-		{`default: {loss: 1%, loss_burst: {enter: 1%, leave: 1%, loss_inside: 1%}}`, `real.links.default.loss_burst: cannot be combined with loss; give one of the two (loss_outside is the loss outside bursts)`},
+		{`default: {loss: 1%, loss_burst: {enter: 1%, leave: 1%, loss_inside: 1%}}`, `real.links.default.loss_burst cannot be combined with loss: give one of the two (loss_outside is the loss outside bursts)`},
 		{`default: {loss_burst: {enter: 1%, leave: 10%, loss_inside: 1%, loss_outside: 2%}}`, `real.links.default.loss_burst.loss_outside: 2% exceeds the loss inside a burst of 1%; exchange the two`},
-		{`default: {loss_burst: {enter: 1%, leave: 0%, loss_inside: 1%}}`, `real.links.default.loss_burst.leave: is zero, but enter, leave and loss_inside of a burst must be above 0%; give a larger share, or loss instead of loss_burst`},
+		{`default: {loss_burst: {enter: 1%, leave: 0%, loss_inside: 1%}}`, `real.links.default.loss_burst.leave is zero, but enter, leave and loss_inside of a burst must be above 0%: give a larger share, or loss instead of loss_burst`},
 	} {
 		_, err := planOf(t, 3, c.text)
 		if err == nil || strings.Split(err.Error(), "\n")[0] != c.want {

@@ -65,7 +65,7 @@ func (b LossBurst) check(reject func(field, format string, args ...any)) {
 		case problem != "":
 			reject(f.name, "%s", problem)
 		case f.value == 0 && !f.zero:
-			reject(f.name, "is zero, but enter, leave and loss_inside of a burst must be above 0%%; give a larger share, or loss instead of loss_burst")
+			reject(f.name, "is zero, but enter, leave and loss_inside of a burst must be above 0%%: give a larger share, or loss instead of loss_burst")
 		}
 	}
 	if b.LossOutside > b.LossInside {

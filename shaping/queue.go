@@ -72,7 +72,7 @@ func (q Queue) String() string {
 func (q Queue) problem() string {
 	switch {
 	case q.Bytes != 0 && q.Time != 0:
-		return fmt.Sprintf("is given as a time (%v) and as a size (%d bytes); give one of the two", q.Time, q.Bytes)
+		return fmt.Sprintf("is given as a time (%v) and as a size (%d bytes): give one of the two", q.Time, q.Bytes)
 	case q.Bytes < 0 || q.Bytes > maxQueueBytes || q.Bytes > 0 && q.Bytes < MinQueueBytes:
 		return fmt.Sprintf("is a size of %d bytes, outside %v to %v", q.Bytes, Queue{Bytes: MinQueueBytes}, Queue{Bytes: maxQueueBytes})
 	}

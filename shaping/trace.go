@@ -115,7 +115,7 @@ func traceCounts(text []byte) (counts []uint32, lines int, err error) {
 	}
 	switch len(counts) {
 	case 0:
-		return nil, 0, &TraceError{Problem: "is empty; each line is a time in milliseconds at which one full packet can be delivered"}
+		return nil, 0, &TraceError{Problem: "is empty: each line is a time in milliseconds at which one full packet can be delivered"}
 	case 1:
 		return nil, 0, &TraceError{line, "every time is 0, so the trace has no length; write its length in milliseconds in the last line"}
 	}
@@ -127,7 +127,7 @@ func notMilliseconds(s string) string {
 	ms, err := strconv.ParseUint(s, 10, 32)
 	switch columns := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t,;", r) }); {
 	case s == "":
-		return "is empty; remove it"
+		return "the line is empty; remove it"
 	case len(columns) == 2 && areNumbers(columns):
 		return fmt.Sprintf("%.40q has two columns, perhaps a time and a rate; a trace in Mahimahi's format has one, the time in milliseconds of each full packet: convert it, so that a rate of R bit/s gives R × seconds ÷ %d lines", s, FrameSize*8)
 	case err != nil:

@@ -58,12 +58,12 @@ func TestParseTrace(t *testing.T) {
 
 func TestParseTraceNamesTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"", "line 0: is empty; each line is a time in milliseconds at which one full packet can be delivered"},
+		{"", "line 0: is empty: each line is a time in milliseconds at which one full packet can be delivered"},
 		{"0\n0\n", "line 2: every time is 0, so the trace has no length; write its length in milliseconds in the last line"},
 		{"1\n3\n2\n", "line 3: 2 ms comes after 3 ms; sort the lines"},
 		{"1\n-2\n", `line 2: "-2" is not a whole number of milliseconds from 0; write for example 25`},
 		{"1.5\n", `line 1: "1.5" is not a whole number of milliseconds from 0; write for example 25`},
-		{"1\n\n2\n", "line 2: is empty; remove it"},
+		{"1\n\n2\n", "line 2: the line is empty; remove it"},
 		{"12 Mbit/s\n", `line 1: "12 Mbit/s" is not a whole number of milliseconds from 0; write for example 25`},
 		{"3600001\n", "line 1: 3600001 ms is beyond 1h0m0s, the limit for the length of a trace; cut the trace"},
 		{"50000\n", "line 0: the mean rate of the trace, 242bit, is below the least rate of a link, 1kbit (lines: 1, length: 50s); use a trace of a faster link, or cut the end of the trace"},

@@ -124,7 +124,7 @@ func NewRecording(s *resolved.Scenario, events []record.Event) (*Recording, erro
 	}
 	switch {
 	case r.run.Schema != record.Schema:
-		return fail("the record has version %d of the format, but this program reads version %d", r.run.Schema, record.Schema)
+		return fail("the record has version %d of the format, but this testbed reads version %d; use a testbed of the record's version", r.run.Schema, record.Schema)
 	case s.PolicyName == "":
 		return fail("the scenario was resolved without a policy")
 	case r.run.World == record.Real && r.run.TimeScale != s.TimeScale:

@@ -639,7 +639,7 @@ func TestAnUnknownPolicyIsAnError(t *testing.T) {
 	}
 	s := scenario(func(s *scenarios.Scenario) { straggler(s).Quorum = 2 })
 	_, err := onChurn(s, scenarios.Straggler, nil)
-	if want := "policy.straggler.quorum: is 2; it must lie in (0, 1]"; err == nil || err.Error() != want {
+	if want := "policy.straggler.quorum is 2: it must lie in (0, 1]"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -148,7 +148,7 @@ func TestInitialStepIsTorchfts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "s.json: workers[1].initial_step: is 2, but all workers take the same outer steps under straggler; remove it, or choose torchft"
+	const want = "s.json: workers[1].initial_step is 2, but all workers take the same outer steps under straggler: remove it, or choose torchft"
 	if _, err := onChurn(s, "straggler", nil); err == nil || !strings.HasSuffix(err.Error(), strings.TrimPrefix(want, "s.json: ")) {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -210,8 +210,8 @@ func TestAHangingTrainer(t *testing.T) {
 // TestWhatNeedsALighthouse is refused where there is none.
 func TestWhatNeedsALighthouse(t *testing.T) {
 	for text, want := range map[string]string{
-		"injects: [{op: CoordinatorCrash, at: 1, forgets: true}]":         "injects[0].forgets: needs a lighthouse, but there is none under deadline; remove it, or choose torchft",
-		"injects: [{op: Restart, id: 1, at: 1, after: 1, lighthouse: 1}]": "injects[0].lighthouse: needs a lighthouse, but there is none under deadline; remove it, or choose torchft",
+		"injects: [{op: CoordinatorCrash, at: 1, forgets: true}]":         "injects[0].forgets needs a lighthouse, but there is none under deadline: remove it, or choose torchft",
+		"injects: [{op: Restart, id: 1, at: 1, after: 1, lighthouse: 1}]": "injects[0].lighthouse needs a lighthouse, but there is none under deadline: remove it, or choose torchft",
 	} {
 		s, err := scenarios.Parse("s.yaml", []byte("{seed: 1, inner_steps: 1, target_outer_steps: 3, horizon: 1000, heartbeat_period: 10, heartbeat_miss_threshold: 5, base_latency: 1, bandwidth_bpus: 1, state_bytes: 1, workers: [{id: 1, inner_step_mean: 1}], "+text+"}"))
 		if err != nil {

@@ -1,16 +1,17 @@
 package stacks
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"testbed/internal/errs"
 )
@@ -56,28 +57,41 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 	if missing != "" {
 		return &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot be installed: " + missing, Fix: s.Install.Remedy}
 	}
-	dir, err := os.MkdirTemp("", "testbed-stack")
+	// What is killed leaves everything in the environment, which the next installation
+	// replaces.
+	temporary := filepath.Join(venv, "tmp")
+	if err = os.RemoveAll(venv); err == nil {
+		err = os.MkdirAll(temporary, 0o755)
+	}
+	if err == nil {
+		err = s.Extract(venv)
+	}
 	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := s.Extract(dir); err != nil {
-		return err
-	}
-	if err := errors.Join(os.RemoveAll(venv), os.MkdirAll(filepath.Dir(venv), 0o755)); err != nil {
 		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
 	}
 	commands := [][]string{
 		{python, "-m", "venv", "--system-site-packages", venv},
-		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", filepath.Join(dir, "adapter", s.Install.Requirements)},
+		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", filepath.Join(venv, "adapter", s.Install.Requirements)},
 	}
+	pythons := len(commands) // the first commands are Python's
 	if s.Install.After != "" {
-		commands = append(commands, []string{"/bin/sh", filepath.Join(dir, "adapter", s.Install.After), venv})
+		commands = append(commands, []string{"/bin/sh", filepath.Join(venv, "adapter", s.Install.After), venv})
 	}
-	for _, command := range commands {
-		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-		cmd.Stdout, cmd.Stderr = out, out
-		if err := cmd.Run(); err != nil {
+	for k, command := range commands {
+		prepare := func() *exec.Cmd {
+			cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+			cmd.Stdout, cmd.Stderr = out, out
+			cmd.WaitDelay = time.Second
+			if k < pythons {
+				cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
+			}
+			return cmd
+		}
+		run := contain
+		if k >= pythons && os.Geteuid() != 0 { // mmdebstrap needs more than one user
+			run = func(prepare func() *exec.Cmd) error { return tether(prepare()) }
+		}
+		if err := run(prepare); err != nil {
 			_ = os.RemoveAll(venv) // half of it would be taken for the whole
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -87,6 +101,9 @@ func (s *Stack) Set(ctx context.Context, out io.Writer) error {
 				Fix:     "see the output above; the packages come from PyPI; the installation needs: " + s.Install.Remedy,
 			}
 		}
+	}
+	if err := os.RemoveAll(temporary); err != nil {
+		return fmt.Errorf("making the environment of the stack %s: %w", s.Name, err)
 	}
 	if _, err = s.Check(ctx); err != nil {
 		return err
@@ -102,16 +119,22 @@ func (s *Stack) maker(ctx context.Context) (python, missing string) {
 	for _, candidate := range s.Install.Python {
 		found, err := exec.LookPath(s.expand(candidate))
 		if err != nil {
-			missing = first(missing, "there is no "+candidate)
+			missing = first(missing, noProgram(s.expand(candidate), err))
 			continue
 		}
 		ctx, stop := context.WithTimeout(ctx, probeLimit)
-		text, err := exec.CommandContext(ctx, found, "-c", "import ensurepip, venv, "+s.Install.Needs).CombinedOutput()
+		out := &tail{stop: stop}
+		err = contain(func() *exec.Cmd {
+			cmd := exec.CommandContext(ctx, found, "-c", "import ensurepip, venv, "+s.Install.Needs)
+			cmd.Stdout, cmd.Stderr = out, out
+			cmd.WaitDelay = time.Second
+			return cmd
+		})
 		stop()
 		if err == nil {
 			return found, ""
 		}
-		missing = first(missing, found+": "+lastLine(string(text)))
+		missing = first(missing, found+": "+cmp.Or(out.last(), err.Error()))
 	}
 	return "", missing
 }

@@ -7,22 +7,28 @@ package stacks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
-
-	"go.yaml.in/yaml/v3"
+	"unicode"
+	"unicode/utf8"
 
 	"testbed/internal/errs"
 	"testbed/scenarios/faults"
@@ -60,8 +66,10 @@ type Stack struct {
 	// Inexact says why workers' states differ in the last bits; empty: they are equal.
 	Inexact string `yaml:"inexact"`
 	// NoJoin says why no worker can join later; empty: it can.
-	NoJoin  string            `yaml:"no_join"`
-	Options map[string]Option `yaml:"options"`
+	NoJoin string `yaml:"no_join"`
+	// MinWorkers is the least number of workers; 0: any number.
+	MinWorkers int               `yaml:"min_workers"`
+	Options    map[string]Option `yaml:"options"`
 	// Tuned has values of options by one rule for all stacks, TunedRule. Untuned says
 	// why no option can keep the rule. A stack has one of the two, or neither.
 	Tuned   map[string]Tuned `yaml:"tuned"`
@@ -72,6 +80,7 @@ type Stack struct {
 	Silence float64 `yaml:"silence_s"`
 
 	folder fs.FS
+	dir    string // the folder on this machine, as an absolute path; empty: the library's
 }
 
 // Option is a number that the user may choose.
@@ -80,6 +89,17 @@ type Option struct {
 	Description string  `yaml:"description"`
 	Least       float64 `yaml:"least" json:",omitempty"`
 	Most        float64 `yaml:"most" json:",omitempty"` // 0: no limit
+}
+
+// fault says in words why a value is out of the option's range; it is empty if it is not.
+func (o Option) fault(value float64) string {
+	switch {
+	case o.Most > 0 && !(value >= o.Least && value <= o.Most):
+		return fmt.Sprintf("must be a number from %g to %g", o.Least, o.Most)
+	case !(value >= o.Least) || math.IsInf(value, 0):
+		return fmt.Sprintf("must be a number, %g or above", o.Least)
+	}
+	return ""
 }
 
 // TunedRule is the rule by which options are tuned, in words.
@@ -95,19 +115,8 @@ type Tuned struct {
 	Most float64 `yaml:"most" json:"most,omitempty"`
 }
 
-// UnmarshalYAML reads a number, or a mapping with rounds.
-func (t *Tuned) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind == yaml.ScalarNode {
-		return n.Decode(&t.Value)
-	}
-	for k := 0; k+1 < len(n.Content); k += 2 { // Decode does not refuse unknown fields
-		if name := n.Content[k].Value; name != "rounds" && name != "most" {
-			return fmt.Errorf("line %d: field %s not found in a tuned value", n.Content[k].Line, name)
-		}
-	}
-	type fields Tuned // without this method
-	return n.Decode((*fields)(t))
-}
+// plain is where a tuned value goes that is a number, and not fields.
+func (t *Tuned) plain() *float64 { return &t.Value }
 
 func (t Tuned) String() string {
 	switch {
@@ -128,16 +137,17 @@ func unit(option string) time.Duration {
 	return units[option[max(0, strings.LastIndexByte(option, '_')):]]
 }
 
-// in is the value of an option where a round without faults takes so long.
-func (t Tuned) in(round time.Duration, option string) float64 {
-	if t.Rounds == 0 {
-		return t.Value
-	}
-	v := t.Rounds * float64(round) / float64(unit(option))
+// in is the value of an option where a round without faults takes so long. It is in the
+// range of the option.
+func (t Tuned) in(round time.Duration, name string, o Option) float64 {
+	v := t.Rounds * float64(round) / float64(unit(name))
 	if t.Most > 0 {
 		v = min(v, t.Most)
 	}
-	return v
+	if o.Most > 0 {
+		v = min(v, o.Most)
+	}
+	return max(v, o.Least)
 }
 
 // Install is a virtual environment to make.
@@ -169,7 +179,14 @@ func Names() (names []string) {
 // Find returns a stack of the library, or the one in a folder if name has a slash.
 func Find(name string) (*Stack, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
-		return Read(os.DirFS(name), filepath.Base(filepath.Clean(name)))
+		dir, err := filepath.Abs(name)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the folder of the stack %s: %w", name, err)
+		}
+		if about, err := os.Stat(dir); err != nil || !about.IsDir() || dir == "/" {
+			return nil, errs.Usagef("%s is not the folder of a stack: name a folder with a %s; options follow after a colon, as in %s:timeout_s=5", name, settings, name)
+		}
+		return read(os.DirFS(dir), filepath.Base(dir), dir)
 	}
 	if !slices.Contains(Names(), name) {
 		return nil, errs.Usagef("there is no stack %q: the stacks are %s; name a folder with a slash, as ./%[1]s", name, strings.Join(Names(), ", "))
@@ -182,72 +199,132 @@ func Find(name string) (*Stack, error) {
 }
 
 // Read reads a stack's folder.
-func Read(folder fs.FS, name string) (*Stack, error) {
-	text, err := fs.ReadFile(folder, settings)
-	if err != nil {
-		return nil, errs.Usagef("the stack %s has no %s: %w", name, settings, err)
+func Read(folder fs.FS, name string) (*Stack, error) { return read(folder, name, "") }
+
+func read(folder fs.FS, name, dir string) (*Stack, error) {
+	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder, dir: dir}
+	about, err := fs.Stat(folder, settings)
+	if err == nil && (!about.Mode().IsRegular() || about.Size() > mostSettings) {
+		return nil, errs.Usagef("%s is not a file of at most %d MiB", s.file(), mostSettings>>20)
 	}
-	s := &Stack{Name: name, Startup: 180, Silence: 120, folder: folder}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(s); err != nil {
-		return nil, errs.Usagef("%s of the stack %s: %w", settings, name, err)
+	var text []byte
+	if err == nil {
+		text, err = fs.ReadFile(folder, settings)
+	}
+	if err != nil {
+		return nil, errs.Usagef("the stack %s has no readable %s: %w", cmp.Or(dir, name), settings, reason(err))
+	}
+	if err := decode(text, s); err != nil {
+		return nil, errs.Usagef("%s:%w", s.file(), err)
 	}
 	if err := s.check(); err != nil {
-		return nil, errs.Usagef("%s of the stack %s: %w", settings, name, err)
+		return nil, errs.Usagef("%s: %w", s.file(), err)
 	}
 	return s, nil
 }
+
+// file is the path of the stack's settings, for errors.
+func (s *Stack) file() string { return filepath.Join(cmp.Or(s.dir, s.Name), settings) }
+
+// reason is an error of a file system without the path, which the reader knows.
+func reason(err error) error {
+	if p, is := errors.AsType[*fs.PathError](err); is {
+		return p.Err
+	}
+	return err
+}
+
+// Limits of a stack's folder and settings.
+const (
+	mostBytes    = 64 << 20
+	mostSettings = 1 << 20
+	mostSeconds  = 1e6
+)
+
+// identifier is a name that cannot be mistaken for something else on a command line.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (s *Stack) check() error {
 	switch {
 	case len(s.Worker) == 0:
 		return errors.New("worker is missing: name the program of a worker, such as [worker.py]")
-	case len(s.Python) == 0:
-		return errors.New("python is missing: name interpreters to try, such as [python3]")
+	case len(s.Python) == 0 || slices.Contains(s.Python, ""):
+		return errors.New("python is missing, or has an empty name: name interpreters to try, such as [python3]")
 	case s.Probe == "":
 		return errors.New("probe is missing: name a program that ends without an error where the stack can run")
 	case s.Remedy == "" && s.Install == nil:
 		return errors.New("remedy is missing: say how to install what the stack needs")
-	case s.Startup <= 0 || s.Silence <= 0:
-		return fmt.Errorf("startup_s is %g and silence_s is %g: both must be above 0", s.Startup, s.Silence)
+	}
+	for field, seconds := range map[string]float64{"startup_s": s.Startup, "silence_s": s.Silence} {
+		if seconds <= 0 || seconds > mostSeconds {
+			return fmt.Errorf("%s: is %g: it must be above 0 and at most %g", field, seconds, mostSeconds)
+		}
 	}
 	for op, why := range s.Cannot {
 		if !slices.Contains(faults.Ops, op) || why == "" {
 			return fmt.Errorf("cannot.%s: name an inject of workers, such as %s, and a reason", op, faults.Leave)
 		}
 	}
-	for option, t := range s.Tuned {
-		_, known := s.Options[option]
-		switch {
-		case !known:
-			return fmt.Errorf("tuned.%s: there is no such option", option)
-		case t.Value < 0 || t.Rounds < 0 || t.Most < 0:
-			return fmt.Errorf("tuned.%s is %s: it must not be below 0", option, t)
-		case t.Rounds > 0 && unit(option) == 0:
-			return fmt.Errorf("tuned.%s is a number of rounds, but the name of the option ends with neither _s nor _ms", option)
+	for name, o := range s.Options {
+		switch why := o.fault(o.Default); {
+		case !identifier.MatchString(name):
+			return fmt.Errorf("options.%s: the name of an option has letters, digits and _ only", name)
+		case o.Description == "":
+			return fmt.Errorf("options.%s.description is missing: say what the option does, in its unit", name)
+		case why != "":
+			return fmt.Errorf("options.%s.default: is %g: it %s", name, o.Default, why)
 		}
 	}
-	if len(s.Tuned) > 0 && s.Untuned != "" {
-		return errors.New("untuned says why nothing can be tuned, but there is tuned: remove one of the two")
+	if err := s.checkTuned(); err != nil {
+		return err
 	}
-	programs := []string{s.Worker[0], s.Probe}
+	programs := map[string]string{"worker": s.Worker[0], "probe": s.Probe}
 	if len(s.Central) > 0 {
-		programs = append(programs, s.Central[0])
+		programs["central"] = s.Central[0]
 	}
 	if s.Install != nil {
 		if len(s.Install.Python) == 0 || s.Install.Needs == "" || s.Install.Remedy == "" {
 			return errors.New("install lacks a field: give python (interpreters to make the environment with), needs (modules that they must import) and remedy (how to get such an interpreter)")
 		}
-		programs = append(programs, s.Install.Requirements)
+		programs["install.requirements"] = s.Install.Requirements
 		if s.Install.After != "" {
-			programs = append(programs, s.Install.After)
+			programs["install.after"] = s.Install.After
 		}
 	}
-	for _, program := range programs {
-		if _, err := fs.Stat(s.folder, program); err != nil {
-			return fmt.Errorf("the folder has no file %s: %w", program, err)
+	for _, field := range slices.Sorted(maps.Keys(programs)) {
+		program := programs[field]
+		if program == "" || path.Base(program) != program {
+			return fmt.Errorf("%s: %q must be the name of a file directly in the stack's folder", field, program)
 		}
+		switch about, err := fs.Stat(s.folder, program); {
+		case err != nil:
+			return fmt.Errorf("%s: the folder has no file %s: %w", field, program, reason(err))
+		case !about.Mode().IsRegular():
+			return fmt.Errorf("%s: %s is not a file", field, program)
+		}
+	}
+	return nil
+}
+
+// checkTuned checks the tuned values of options.
+func (s *Stack) checkTuned() error {
+	for name, t := range s.Tuned {
+		o, known := s.Options[name]
+		switch why := o.fault(t.Value); {
+		case !known:
+			return fmt.Errorf("tuned.%s: there is no such option", name)
+		case t.Rounds < 0 || t.Most < 0:
+			return fmt.Errorf("tuned.%s: is %s: rounds and most must be numbers, 0 or above", name, t)
+		case t.Rounds == 0 && t.Most > 0:
+			return fmt.Errorf("tuned.%s: rounds is missing: most is the limit of a number of rounds", name)
+		case t.Rounds > 0 && unit(name) == 0:
+			return fmt.Errorf("tuned.%s: is a number of rounds, but the name of the option ends with neither _s nor _ms", name)
+		case t.Rounds == 0 && why != "":
+			return fmt.Errorf("tuned.%s: is %s: it %s", name, t, why)
+		}
+	}
+	if len(s.Tuned) > 0 && s.Untuned != "" {
+		return errors.New("untuned says why nothing can be tuned, but there is tuned: remove one of the two")
 	}
 	return nil
 }
@@ -275,7 +352,7 @@ const tunedWord = "tuned"
 // Choose reads a stack as users name it: NAME[:tuned][:option=value]…, where NAME may be
 // a folder. An option's value has priority over the tuned one.
 func Choose(text string) (*Chosen, error) {
-	name, rest, _ := strings.Cut(text, ":")
+	name, rest, found := strings.Cut(text, ":")
 	s, err := Find(name)
 	if err != nil {
 		return nil, err
@@ -284,27 +361,32 @@ func Choose(text string) (*Chosen, error) {
 	for option, o := range s.Options {
 		c.Values[option] = o.Default
 	}
-	first, more, _ := strings.Cut(rest, ":")
-	if first == tunedWord {
+	options := "the stack has no options"
+	if len(s.Options) > 0 {
+		options = "the options of this stack are " + strings.Join(slices.Sorted(maps.Keys(s.Options)), ", ")
+	}
+	if first, more, others := strings.Cut(rest, ":"); found && first == tunedWord {
 		if err := c.tune(text); err != nil {
 			return nil, err
 		}
-		rest = more
+		rest, found = more, others
 	}
-	for rest != "" {
+	given := map[string]bool{}
+	for found {
 		var part string
-		part, rest, _ = strings.Cut(rest, ":")
-		option, value, found := strings.Cut(part, "=")
-		if _, known := s.Options[option]; !known || !found {
-			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; the options of this stack are %s", text, part, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		o := s.Options[option]
+		part, rest, found = strings.Cut(rest, ":")
+		option, value, valued := strings.Cut(part, "=")
+		o, known := s.Options[option]
 		switch {
-		case err != nil || !(number >= o.Least): // not a number, too
-			return nil, errs.Usagef("stack %s: %s is %q: it must be a number, %g or above", text, option, value, o.Least)
-		case o.Most > 0 && number > o.Most:
-			return nil, errs.Usagef("stack %s: %s is %q: it must be %g at most", text, option, value, o.Most)
+		case !known || !valued:
+			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; %s", text, part, options)
+		case given[option]:
+			return nil, errs.Usagef("stack %s: %s is given twice", text, option)
+		}
+		given[option] = true
+		number, err := strconv.ParseFloat(value, 64)
+		if why := o.fault(number); err != nil || why != "" {
+			return nil, errs.Usagef("stack %s: %s is %q: it %s", text, option, value, cmp.Or(why, "must be a number"))
 		}
 		c.Values[option] = number
 		delete(c.rounds, option)
@@ -315,11 +397,7 @@ func Choose(text string) (*Chosen, error) {
 // tune takes the tuned values.
 func (c *Chosen) tune(text string) error {
 	if len(c.Tuned) == 0 {
-		why := c.Untuned
-		if why == "" {
-			why = settings + " has no tuned values"
-		}
-		return errs.Usagef("stack %s: it cannot be tuned: %s", text, why)
+		return errs.Usagef("stack %s: it cannot be tuned: %s", text, cmp.Or(c.Untuned, settings+" has no tuned values"))
 	}
 	for option, t := range c.Tuned {
 		if t.Rounds > 0 {
@@ -335,12 +413,17 @@ func (c *Chosen) tune(text string) error {
 // without faults.
 func (c *Chosen) Fit(round time.Duration) {
 	for option, t := range c.rounds {
-		c.Values[option] = t.in(round, option)
+		c.Values[option] = t.in(round, option, c.Options[option])
 	}
 }
 
-// probeLimit is how long a probe may take. It imports torch, perhaps on a busy machine.
-const probeLimit = 3 * time.Minute
+// Limits of a probe. It imports torch, perhaps on a busy machine.
+const (
+	probeLimit   = 3 * time.Minute
+	probeOutput  = 1 << 20 // bytes
+	longestLine  = 300     // of a probe, in an error and as a version
+	probeMessage = 16 << 10
+)
 
 // Ready is a stack that can run here.
 type Ready struct {
@@ -354,35 +437,41 @@ func (s *Stack) Check(ctx context.Context) (Ready, error) {
 	remedy := s.Remedy
 	if s.Install != nil {
 		remedy = "run testbed stacks install " + s.Name + " (" + s.Install.Size + ")"
-	}
-	dir, err := os.MkdirTemp("", "testbed-stack")
-	if err != nil {
-		return Ready{}, err
-	}
-	defer os.RemoveAll(dir)
-	if err := s.Extract(dir); err != nil {
-		return Ready{}, err
+		if s.dir != "" {
+			remedy = "run testbed stacks install " + s.dir
+		}
 	}
 	missing := ""
 	for _, candidate := range s.Python {
 		python, err := exec.LookPath(s.expand(candidate))
 		if err != nil {
-			missing = first(missing, "there is no "+s.expand(candidate))
+			missing = first(missing, noProgram(s.expand(candidate), err))
 			continue
 		}
 		if python, err = filepath.Abs(python); err != nil {
 			return Ready{}, err
 		}
-		version, why := s.probe(ctx, python, dir)
+		version, why := s.probe(ctx, python)
+		if err := ctx.Err(); err != nil {
+			return Ready{}, err
+		}
 		if why == "" {
 			return Ready{Python: python, Version: version}, nil
 		}
 		missing = first(missing, python+": "+why)
 	}
-	if err := ctx.Err(); err != nil {
-		return Ready{}, err
-	}
 	return Ready{}, &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot run here: " + missing, Fix: remedy}
+}
+
+// noProgram says in words why a program was not found.
+func noProgram(name string, err error) string {
+	if e, is := errors.AsType[*exec.Error](err); is {
+		err = e.Err
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		return "there is no " + name
+	}
+	return name + ": " + reason(err).Error()
 }
 
 // first keeps the first reason: the first interpreter is the preferred one.
@@ -393,27 +482,92 @@ func first(had, now string) string {
 	return now
 }
 
-// probe runs the probe with an interpreter, and returns what is missing in words.
-func (s *Stack) probe(ctx context.Context, python, dir string) (version, missing string) {
-	ctx, stop := context.WithTimeout(ctx, probeLimit)
+// probe runs the probe with an interpreter, and returns what is missing in words. Nothing
+// is written for it, because a command that is killed could not remove it. A probe of the
+// library comes on standard input.
+func (s *Stack) probe(ctx context.Context, python string) (version, missing string) {
+	limit := min(probeLimit, time.Duration(s.Startup*float64(time.Second)))
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	cmd := exec.CommandContext(ctx, python, filepath.Join(dir, "adapter", s.Probe))
-	cmd.Env = append(os.Environ(), Env()...)
-	cmd.WaitDelay = time.Second
-	var out, errors bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errors
-	if err := cmd.Run(); err != nil {
-		if last := lastLine(errors.String()); last != "" {
-			return "", last
-		}
-		return "", err.Error()
+	text, err := fs.ReadFile(s.folder, s.Probe)
+	if err != nil {
+		return "", s.Probe + ": " + reason(err).Error()
 	}
-	return lastLine(out.String()), ""
+	var out, errors *tail
+	err = contain(func() *exec.Cmd {
+		cmd := exec.CommandContext(ctx, python, "-")
+		cmd.Stdin = bytes.NewReader(text)
+		if s.dir != "" {
+			cmd = exec.CommandContext(ctx, python, filepath.Join(s.dir, s.Probe))
+		}
+		cmd.Env = append(os.Environ(), Env()...)
+		cmd.WaitDelay = time.Second
+		out, errors = &tail{stop: stop}, &tail{stop: stop}
+		cmd.Stdout, cmd.Stderr = out, errors
+		return cmd
+	})
+	last := errors.last()
+	switch version := out.last(); {
+	case out.over() || errors.over():
+		return "", fmt.Sprintf("%s printed more than %d MiB", s.Probe, probeOutput>>20)
+	case ctx.Err() != nil:
+		return "", fmt.Sprintf("%s did not end within %.3g s", s.Probe, limit.Seconds())
+	case err != nil && last != "":
+		return "", last
+	case err != nil:
+		return "", s.Probe + " failed: " + err.Error()
+	case version == "":
+		return "", s.Probe + " ended well, but printed no version"
+	default:
+		return version, ""
+	}
 }
 
+// tail keeps the end of an output, and calls stop when the output is too long.
+type tail struct {
+	stop  func()
+	mutex sync.Mutex
+	text  []byte
+	all   int
+}
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	t.text = append(t.text, text...)
+	t.text = t.text[max(0, len(t.text)-probeMessage):]
+	if t.all += len(text); t.all > probeOutput {
+		t.stop()
+	}
+	return len(text), nil
+}
+
+func (t *tail) over() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.all > probeOutput
+}
+
+func (t *tail) last() string {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return lastLine(string(t.text))
+}
+
+// lastLine is the last line of a text, as one that can be shown: without control
+// characters, and not too long.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+	line := strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.TrimSpace(lines[len(lines)-1]))
+	if cut := []rune(line); len(cut) > longestLine {
+		return string(cut[:longestLine]) + " …"
+	}
+	return line
 }
 
 // Env are the variables that adapters need.
@@ -438,34 +592,59 @@ func (s *Stack) Extract(dir string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("writing the adapters of the stack %s: %w", s.Name, err)
 	}
+	room := int64(mostBytes)
 	for _, folder := range []fs.FS{shared, s.folder} { // Python finds modules beside a program
 		files, err := fs.ReadDir(folder, ".")
 		if err != nil {
 			return fmt.Errorf("reading the folder of the stack %s: %w", s.Name, err)
 		}
 		for _, f := range files {
-			if f.IsDir() {
+			about, err := fs.Stat(folder, f.Name())
+			if err != nil || !about.Mode().IsRegular() { // a folder, a pipe, a broken link
 				continue
 			}
-			text, err := fs.ReadFile(folder, f.Name())
-			if err == nil {
-				err = os.WriteFile(filepath.Join(to, f.Name()), text, 0o644)
-			}
-			if err != nil {
-				return fmt.Errorf("writing the adapters of the stack %s: %w", s.Name, err)
+			if err := copyFile(folder, f.Name(), to, &room); err != nil {
+				return fmt.Errorf("copying the folder of the stack %s: %w", s.Name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// Venv is the directory of the stack's virtual environment.
+// copyFile copies a file of a stack's folder to a directory, and takes its size from the
+// room that is left.
+func copyFile(folder fs.FS, name, to string, room *int64) error {
+	from, err := folder.Open(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w; make the file readable, or move it elsewhere", name, reason(err))
+	}
+	defer from.Close()
+	file, err := os.Create(filepath.Join(to, name))
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(file, io.LimitReader(from, *room+1))
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if *room -= n; *room < 0 {
+		return fmt.Errorf("its files have more than %d MiB; leave only the stack's programs there", mostBytes>>20)
+	}
+	return nil
+}
+
+// Venv is the directory of the stack's virtual environment. The environment of a user's
+// folder is none of the library's, whatever the folder's name.
 func (s *Stack) Venv() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = filepath.Join(os.TempDir(), "cache")
 	}
-	return filepath.Join(cache, "testbed", "stacks", s.Name)
+	name := s.Name
+	if s.dir != "" {
+		name = fmt.Sprintf("%s-%x", name, sha256.Sum256([]byte(s.dir)))[:len(name)+9]
+	}
+	return filepath.Join(cache, "testbed", "stacks", name)
 }
 
 func (s *Stack) expand(text string) string {

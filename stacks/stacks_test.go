@@ -75,28 +75,75 @@ func folder(text, probe string) fstest.MapFS {
 	return fstest.MapFS{"stack.yaml": {Data: []byte(text)}, "worker.py": {}, "probe.py": {Data: []byte(probe)}}
 }
 
-// TestErrors: an error in stack.yaml names the field, and is a usage error.
+// TestErrors: an error in stack.yaml names the line and the field, or the field that is
+// missing. It is a usage error of one line.
 func TestErrors(t *testing.T) {
 	for change, want := range map[string]string{
-		"remedy: install it|remedy: install it\ntuned: {none: 1}":            "tuned.none: there is no such option",
-		"remedy: install it|remedy: install it\ntuned: {wait_s: -1}":         "tuned.wait_s is -1",
-		"remedy: install it|remedy: install it\ntuned: {wait_s: {round: 1}}": "line 7: field round not found",
-		"description: a test|wrong: 1":                                       "field wrong not found",
-		"worker: [worker.py, --fast]|worker: []":                             "worker is missing",
-		"python: [no-such-python, sh]|python: []":                            "python is missing",
-		"probe: probe.py|probe: ''":                                          "probe is missing",
-		"remedy: install it|remedy: ''":                                      "remedy is missing",
-		"central: [worker.py]|central: [c.py]":                               "no file c.py",
-		"cannot: {Leave: nobody leaves}|cannot: {X: y}":                      "cannot.X: name an inject",
-		"description: a test|silence_s: 0":                                   "must be above 0",
+		"description: a test|wrong: 1":                          "test/stack.yaml:1: wrong: there is no such field; the fields are description, ours, python, ",
+		"worker: [worker.py, --fast]|worker: []":                "test/stack.yaml: worker is missing",
+		"worker: [worker.py, --fast]|worker: worker.py":         "test/stack.yaml:3: worker: must be a list, such as [worker.py]",
+		"worker: [worker.py, --fast]|worker: [{a: b}]":          "test/stack.yaml:3: worker[0]: must be text",
+		"worker: [worker.py, --fast]|worker: [../w.py]":         "worker: \"../w.py\" must be the name of a file directly in the stack's folder",
+		"worker: [worker.py, --fast]|worker: [sub/w.py]":        "worker: \"sub/w.py\" must be the name of a file directly",
+		"worker: [worker.py, --fast]|worker: [.]":               "worker: . is not a file",
+		"python: [no-such-python, sh]|python: []":               "python is missing",
+		"python: [no-such-python, sh]|python: ['']":             "python is missing, or has an empty name",
+		"probe: probe.py|probe: ''":                             "probe is missing",
+		"probe: probe.py|probe: probe.py\nprobe: p.py":          "test/stack.yaml:6: probe: the field is given twice",
+		"remedy: install it|remedy: ''":                         "remedy is missing",
+		"central: [worker.py]|central: [c.py]":                  "central: the folder has no file c.py",
+		"cannot: {Leave: nobody leaves}|cannot: {X: y}":         "cannot.X: name an inject",
+		"cannot: {Leave: nobody leaves}|cannot: [Leave]":        "test/stack.yaml:7: cannot: must have fields with values",
+		"description: a test|silence_s: 0":                      "silence_s: is 0: it must be above 0",
+		"description: a test|silence_s: 1e300":                  "silence_s: is 1e+300: it must be above 0 and at most 1e+06",
+		"description: a test|startup_s: .nan":                   "test/stack.yaml:1: startup_s: is .nan; it must be a number",
+		"description: a test|startup_s: soon":                   "test/stack.yaml:1: startup_s: is soon; it must be a number",
+		"description: a test|ours: perhaps":                     "test/stack.yaml:1: ours: is perhaps; it must be true or false",
+		"description: a test|min_workers: 1.5":                  "test/stack.yaml:1: min_workers: is 1.5; it must be a whole number",
+		"description: a test|min_workers: -1":                   "test/stack.yaml:1: min_workers: is -1; it must be a whole number",
+		"default: 1.5|default: .inf":                            "test/stack.yaml:8: options.wait_s.default: is .inf; it must be a number",
+		"default: 1.5|default: -1":                              "options.wait_s.default: is -1: it must be a number, 0 or above",
+		"default: 1.5|default: 1.5, most: 1":                    "options.wait_s.default: is 1.5: it must be a number from 0 to 1",
+		"default: 1.5|max: 1.5":                                 "test/stack.yaml:8: options.wait_s.max: there is no such field; the fields are default, description, least, most",
+		"{wait_s: {default: 1.5, description: how long}}|{a: }": "options.a.description is missing",
+		"options: {wait_s|options: {'a=b'":                      "options.a=b: the name of an option has letters, digits and _ only",
+		"remedy: install it|install: {python: [sh]}":            "install lacks a field",
+		sound + "|":                       "test/stack.yaml:1: the file is empty; it needs description, ",
+		sound + "|- a":                    "test/stack.yaml:1: the file must have fields with values",
+		sound + "|a: [":                   "test/stack.yaml:1: this is not YAML: ",
+		sound + "|" + sound + "---\na: b": "test/stack.yaml:9: the file has more than one document",
+		"remedy: install it|remedy: install it\ntuned: {none: 1}":               "test/stack.yaml: tuned.none: there is no such option",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: -1}":            "tuned.wait_s: is -1: it must be a number, 0 or above",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: soon}":          "test/stack.yaml:7: tuned.wait_s: is soon; it must be a number",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: .inf}":          "test/stack.yaml:7: tuned.wait_s: is .inf; it must be a number",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {round: 1}}":    "test/stack.yaml:7: tuned.wait_s.round: there is no such field; the fields are rounds, most",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {rounds: -1}}":  "tuned.wait_s: is -1 rounds: rounds and most must be numbers, 0 or above",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {most: 1}}":     "tuned.wait_s: rounds is missing",
+		"remedy: install it|remedy: install it\nuntuned: a\ntuned: {wait_s: 1}": "untuned says why nothing can be tuned, but there is tuned",
+		"options: {wait_s: {|tuned: {wait: {rounds: 1}}\noptions: {wait: {":     "tuned.wait: is a number of rounds, but the name of the option ends with neither _s nor _ms",
+		"options: {wait_s: {|tuned: {wait_s: 3}\noptions: {wait_s: {most: 2, ":  "tuned.wait_s: is 3: it must be a number from 0 to 2",
 	} {
 		old, new, _ := strings.Cut(change, "|")
+		if !strings.Contains(sound, old) {
+			t.Errorf("%s changes nothing", change)
+		}
 		_, err := stacks.Read(folder(strings.Replace(sound, old, new, 1), ""), "test")
-		if _, usage := errors.AsType[*errs.UsageError](err); !usage || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "stack test") {
-			t.Errorf("%s: %v", change, err)
+		if _, usage := errors.AsType[*errs.UsageError](err); !usage || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || !strings.HasPrefix(err.Error(), "test/stack.yaml") {
+			t.Errorf("%s: %v, want %s", change, err, want)
 		}
 	}
-	for name, want := range map[string]string{"nothing": "the stacks are", "./nothing": "has no stack.yaml", "gloo:x=1": "timeout_s", "gloo:timeout_s=-1": "0 or above", "gloo:timeout_s": "not OPTION=VALUE", "pccl:connections=0": "1 or above", "pccl:connections=17": "16 at most", "gloo:quiet_s=NaN": "it must be a number"} {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"nothing": "the stacks are", "./nothing": "./nothing is not the folder of a stack", file: " is not the folder of a stack", "/": "/ is not the folder of a stack",
+		t.TempDir() + "/": "has no readable stack.yaml: no such file",
+		"gloo:x=1":        "the options of this stack are quiet_s, timeout_s", "gloo:timeout_s=-1": "it must be a number, 0.1 or above", "gloo:timeout_s": "not OPTION=VALUE",
+		"gloo:timeout_s=nan": "it must be a number", "gloo:timeout_s=inf": "it must be a number", "gloo:timeout_s=1:timeout_s=2": "timeout_s is given twice", "gloo:": "is not OPTION=VALUE",
+		"hivemind:wait_for_all=2": "it must be a number from 0 to 1", "pccl:connections=0": "from 1 to 16", "pccl:connections=17": "from 1 to 16",
+		"gloo:tuned:tuned": "\"tuned\" is not OPTION=VALUE", "gloo:tuned:": "is not OPTION=VALUE", "gloo:timeout_s=1:tuned": "\"tuned\" is not OPTION=VALUE",
+	} {
 		if _, err := stacks.Choose(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}

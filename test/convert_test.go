@@ -75,10 +75,10 @@ func TestConvertUsage(t *testing.T) {
 		"convert homogeneous":                                            "name the format: --to churn, json or yaml",
 		"convert homogeneous --to toml":                                  `"--to" flag: there is no format "toml"; choose churn, json or yaml; see testbed convert --help`,
 		"convert --to json":                                              "name one scenario",
-		"convert pause_resume --to churn":                                "pause_resume: injects[0].op: churn has no inject Pause; remove it",
+		"convert pause_resume --to churn":                                "pause_resume: injects[0].op: churn does not support the inject Pause; remove it",
 		"convert lognormal_16 --to churn":                                "lognormal_16: work: churn's steps vary by inner_step_jitter alone; remove the section",
 		"calibrate homogeneous --format xml --refit x":                   `"--format" flag: there is no format "xml"; choose churn, json or yaml`,
-		"calibrate spot_fleet --format churn --refit x":                  "spot_fleet: injects[0].op: churn has no inject ",
+		"calibrate spot_fleet --format churn --refit x":                  "spot_fleet: injects[0].op: churn does not support the inject ",
 		"simulate homogeneous --policy baseline --json --trace -":        "--trace - and --json both write to stdout",
 		"simulate --replay somewhere --policy baseline --json --trace -": "--trace - and --json both write to stdout",
 	} {

@@ -79,7 +79,7 @@ func TestLaunchExitCodes(t *testing.T) {
 		code int
 		last string // a regular expression
 	}{
-		"all well":     {[]string{"--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
+		"all well":     {[]string{"--", "true"}, 0, `^testbed: there is no verdict on the network, and no inject has happened: no worker sent a byte to another`},
 		"one fails":    {[]string{"--", "sh", "-c", "[ $RANK != 2 ] && exec sleep 60; echo first; echo oops >&2; echo; exit 3"}, 3, `^testbed: w2 exited with code 3 after \d+\.\d s, the first of 4 programs to fail \(its last line: oops\)$`},
 		"a signal":     {[]string{"--", "sh", "-c", "[ $RANK != 1 ] && exec sleep 60; kill -SEGV $$"}, 139, `^testbed: w1 was ended by signal 11 \(segmentation fault\) after .* s, the first of 4 programs to fail$`},
 		"keep going":   {[]string{"--keep-going", "--", "sh", "-c", "[ $RANK != 1 ] && sleep 1 && echo went on && exit; exit 5"}, 5, `^testbed: w1 exited with code 5`},
@@ -87,7 +87,7 @@ func TestLaunchExitCodes(t *testing.T) {
 		"no program":   {[]string{"--", "no-such-program"}, 127, `no-such-program`},
 		"no file":      {[]string{"--", "sh", "-c", "exec ./no-such-program"}, 127, `exited with code 127`},
 		"per node":     {[]string{"--per-node", "w2=sh -c 'exit 9'", "--per-node", "w1=true", "--", "sleep", "60"}, 9, `^testbed: w2 exited with code 9`},
-		"central":      {[]string{"--central", "sleep 60", "--", "true"}, 0, `^testbed: there is no verdict, and no inject has happened: no worker sent a byte to another`},
+		"central":      {[]string{"--central", "sleep 60", "--", "true"}, 0, `^testbed: there is no verdict on the network, and no inject has happened: no worker sent a byte to another`},
 		"central dies": {[]string{"--central", "true", "--", "sleep", "60"}, 1, `^testbed: coordinator exited with code 0 while programs of workers were still running`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -431,7 +431,7 @@ sleep 2; testbed mark step round=1 who=me`
 		t.Errorf("net: exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
 	r = testbed(t, "net", cutting(t), "--clock", "mark", "--", "true")
-	if r.code != 0 || !strings.Contains(r.stderr, "testbed: there is no verdict, and no inject has happened: testbed mark start was not called") {
+	if r.code != 0 || !strings.Contains(r.stderr, "testbed: there is no verdict on the network, and no inject has happened: testbed mark start was not called") {
 		t.Errorf("no mark: exit code %d\n%s", r.code, r.stderr)
 	}
 }
@@ -533,7 +533,7 @@ else:
 	if r.code != 0 || !slices.Equal(got, want) {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
-	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1 affected 3 processes", "Restart w2 affected 3 processes", "w2 is started again, incarnation 1"} {
+	for _, line := range []string{"injects that cannot apply to programs are left out: Leave w0, CoordinatorCrash", "Crash w1 affected 3 processes", "Restart w2 affected 3 processes", "the program of w2 starts again, as incarnation 1"} {
 		if !strings.Contains(r.stderr, line) {
 			t.Errorf("no %q in\n%s", line, r.stderr)
 		}
@@ -581,7 +581,7 @@ elif rank == 1:
 	file := injecting(t, "op: Pause, at: 1000, id: 1", "op: Resume, at: 10000, id: 1", "op: Pause, at: 20000, id: 1", "op: Pause, at: 500, id: 2, heartbeats: true")
 	r := testbed(t, "launch", file, "--clock", "mark", "--grace", "60s", "--", "python3", "-c", script)
 	want := []string{"w0: paused", "w0: paused", "w0: resumed", "w1: terminated"}
-	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1 affected 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats cuts w2 off") {
+	if got := programLines(r.stdout); r.code != 7 || !slices.Equal(got, want) || !strings.Contains(r.stderr, "Pause w1 affected 3 processes") || !strings.Contains(r.stderr, "Pause w2 with heartbeats: true cuts w2 off") {
 		t.Errorf("exit code %d, %q, want %q\n%s", r.code, got, want, r.stderr)
 	}
 	expectNothing(t, t.Name(), before)

@@ -163,7 +163,7 @@ func TestMeasuredEveryRunEnds(t *testing.T) {
 	needSandbox(t)
 	ways := halts(t)
 	for name, says := range map[string]string{
-		"sandbox": "the sandbox's init (testbed: sandbox) has not responded for", "router": "the process of router (testbed: router) has not responded for",
+		"sandbox": "the sandbox's init process (testbed: sandbox) has not responded for", "router": "the process of router (testbed: router) has not responded for",
 		"coordinator": "the process of coordinator (testbed: coordinator) has not responded for",
 	} {
 		for how, stop := range ways {

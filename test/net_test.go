@@ -211,11 +211,11 @@ if os.geteuid() == 0: # others may send no frames of their own
 		if os.Geteuid() == 0 {
 			arp = "3 ARP packets, "
 		}
-		if want := "testbed: w0: 2 broadcast packets, 1 multicast packet, " + arp + "1 attempt to send by IPv6, 1 attempt to send beyond the network; "; r.code != 0 || strings.Count(r.stderr, "links carry only IPv4") != 1 || !strings.Contains(r.stderr, want) {
+		if want := "testbed: undelivered packets of w0: 2 broadcast packets, 1 multicast packet, " + arp + "1 attempt to send by IPv6, 1 attempt to send beyond the network; "; r.code != 0 || strings.Count(r.stderr, "links deliver only IPv4") != 1 || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: exit code %d\n%s", backend, r.code, r.stderr)
 		}
 	}
-	if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", "testbed in w0 getent hosts w1"); strings.Contains(r.stderr, "links carry only IPv4") {
+	if r := testbed(t, "net", "homogeneous", "--", "sh", "-c", "testbed in w0 getent hosts w1"); strings.Contains(r.stderr, "links deliver only IPv4") {
 		t.Errorf("nothing was sent: %s", r.stderr)
 	}
 }
@@ -232,7 +232,7 @@ func TestRunTellsPlannedDrops(t *testing.T) {
 	for _, backend := range []string{"user", "htb"} {
 		dir := filepath.Join(t.TempDir(), "run")
 		r := testbed(t, "run", file, "--policy", "baseline", "--links", backend, "--out", dir)
-		if r.code != 0 && r.code != exitInvalid || !regexp.MustCompile(`(?m)^w0: as planned, its links dropped (?:.*[^0-9])?[1-9][0-9]* packets? on paths to other nodes`).MatchString(r.stdout) {
+		if r.code != 0 && r.code != exitInvalid || !regexp.MustCompile(`(?m)^the links of w0 dropped, as planned, (?:.*[^0-9])?[1-9][0-9]* packets? on paths to other nodes`).MatchString(r.stdout) {
 			t.Fatalf("%s: exit code %d\n%s%s", backend, r.code, r.stdout, r.stderr)
 		}
 		sum, _, err := record.Dir(dir).ReadSummary()
@@ -247,7 +247,7 @@ func TestRunTellsPlannedDrops(t *testing.T) {
 			t.Fatalf("%s: exit code %d\n%s", backend, r.code, r.stderr)
 		}
 		page, err := os.ReadFile(filepath.Join(dir, "report.html"))
-		if err != nil || !strings.Contains(string(page), "w0: as planned, its links dropped") {
+		if err != nil || !strings.Contains(string(page), "the links of w0 dropped, as planned, ") {
 			t.Errorf("%s: the report does not say so (%v)", backend, err)
 		}
 	}
@@ -275,7 +275,7 @@ for k in range(1000):
     if k % 20 == 0: time.sleep(0.005)
 time.sleep(0.5)
 `)
-		if r.code != 0 || !strings.Contains(r.stderr, " packets beyond the queue of rate_down") || !strings.Contains(r.stderr, "testbed: w0: as planned, its links dropped ") {
+		if r.code != 0 || !strings.Contains(r.stderr, " packets at the full queue of rate_down") || !strings.Contains(r.stderr, "testbed: the links of w0 dropped, as planned, ") {
 			t.Errorf("%s: exit code %d\n%s", backend, r.code, r.stderr)
 		}
 		var record struct {

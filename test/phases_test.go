@@ -268,7 +268,7 @@ func (r *tour) play(t *testing.T, harm string) (wrong error) {
 	}
 	died := 0
 	for _, reason := range sum.Fidelity.Reasons {
-		if strings.Contains(reason, "died unexpectedly") {
+		if strings.Contains(reason, "unexpectedly") {
 			died++
 		}
 	}

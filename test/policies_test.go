@@ -41,7 +41,7 @@ func TestAPolicyOfOnesOwn(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || !sum.Complete || sum.Policy != "patience:share=0.75:longer=0.5" || len(sum.Sidelined) == 0 {
 		t.Errorf("simulated: exit code %d, %v, %+v\n%s", r.code, err, sum, r.stderr)
 	}
-	if r := call(t, nil, own, "simulate", "persistent_straggler", "--policy", "patience:share=2"); r.code != exitUsage || !strings.Contains(r.stderr, "policy.patience.share: is 2; it must lie in (0, 1]") {
+	if r := call(t, nil, own, "simulate", "persistent_straggler", "--policy", "patience:share=2"); r.code != exitUsage || !strings.Contains(r.stderr, "policy.patience.share is 2: it must lie in (0, 1]") {
 		t.Errorf("a parameter out of range: exit code %d, %s", r.code, r.stderr)
 	}
 

@@ -209,7 +209,7 @@ func TestProgramsAreSweptAndTuned(t *testing.T) {
 		t.Errorf("swept: exit code %d, %v, %+v\n%s", r.code, err, s, r.stderr)
 	}
 	out := filepath.Join(t.TempDir(), "sweep")
-	if r := testbed(t, append(args, out, "--set", "policy.program.c=0,1")...); r.code != exitUsage || !strings.Contains(r.stderr, "has no parameter c; its parameters are b") {
+	if r := testbed(t, append(args, out, "--set", "policy.program.c=0,1")...); r.code != exitUsage || !strings.Contains(r.stderr, "has no parameter c: its parameters are b") {
 		t.Errorf("no such parameter: exit code %d\n%s", r.code, r.stderr)
 	}
 	if _, err := os.Stat(out); err == nil {

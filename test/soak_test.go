@@ -198,7 +198,7 @@ func TestMeasuredSoak(t *testing.T) {
 		t.Errorf("%d outer steps in %v, want at least %d", sum.OuterSteps, *soakTime, least)
 	}
 	for _, reason := range sum.Fidelity.Reasons {
-		if strings.Contains(reason, "died unexpectedly") {
+		if strings.Contains(reason, "unexpectedly") {
 			t.Error(reason)
 		}
 	}

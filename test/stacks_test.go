@@ -3,18 +3,22 @@
 package test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"testbed/internal/rapidtest"
 	"testbed/internal/testenv"
 	"testbed/policy"
 	"testbed/record"
@@ -47,8 +51,8 @@ func needStack(t *testing.T, name string) {
 }
 
 // small2 has two workers that take two rounds; a worker that nobody can ask to leave is
-// asked to.
-const small2 = small + `injects: [{op: Leave, id: 1, at: 100}]
+// asked to, and one is to crash when all is over.
+const small2 = small + `injects: [{op: Leave, id: 1, at: 100}, {op: Crash, id: 0, at: 999000}]
 real: {time_scale: 100, parameters: 1000}
 `
 
@@ -71,15 +75,23 @@ func TestStackMisbehaves(t *testing.T) {
 		code     int
 		rounds   int
 		stderr   string
-		failures string // the first
-		disputes string // the first
+		failures []string // these among others; none: there are none
+		disputes []string
 	}{
-		"0": {0, 2, "", "", ""},
-		"1": {exitInvalid, 1, "(its last line: ValueError: it was bound to happen)", " exited with code 1", ""},
-		"2": {exitInvalid, 1, "no program reported any progress for 20 s", "", ""},
-		"3": {0, 2, "", "", "w1: invalid mark on descriptor"},
-		"4": {0, 2, "", "", "round 1: w1 reports that it took part (inner steps: 2), but its own average lacks its work"},
-		"5": {0, 2, "", "", ""},
+		"0": {0, 2, "", nil, nil},
+		"1": {exitInvalid, 1, "(its last line: ValueError: it was bound to happen)", []string{" exited with code 1"}, nil},
+		"2": {exitInvalid, 1, "no program reported any progress for 20 s; still running: w0, w1", []string{"no program reported any progress for 20 s; still running: w0, w1"}, nil},
+		"3": {0, 2, "", nil, []string{"w1: invalid mark on descriptor"}},
+		"4": {0, 2, "", nil, []string{"round 1: w1 reports that it took part (inner steps: 2), but its own average lacks its work"}},
+		"5": {0, 2, "", nil, nil},
+		"6": {0, 2, "", []string{"coordinator exited with code 1", "w1 exited with code 0 after round 1 of 2"}, nil},
+		"7": {exitInvalid, 0, "after 0 outer steps: w1 exited with code 0 before the programs began", []string{"w1 exited with code 0 after round 0 of 2"}, nil},
+		"8": {0, 2, "w1: invalid mark on descriptor", nil, []string{
+			"w1: the mark commit is ignored: its field round is -1", "w1: the mark step is ignored: its field round is 1e+300",
+			"w1: the mark commit is ignored: its field node is \"w0\"", "w1: the mark agreed is ignored: its field members is [\"w0\",\"w1\",\"w7\"]",
+			"w1: the duration_us of the mark fetch_end is 1000000000000000000", "w1: invalid mark on descriptor 3", "w1: the programs of the node wrote too many marks (more than 10288, or 64 MiB)",
+			"round 2: the average has work of w1, but w1 has not reported its outer step",
+		}},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
@@ -92,21 +104,33 @@ func TestStackMisbehaves(t *testing.T) {
 			if r.code != c.code || len(sum.Rounds) != c.rounds || sum.Complete != (c.code == 0) || !strings.Contains(r.stderr, c.stderr) {
 				t.Errorf("exit code %d, %d rounds, complete: %v\n%s", r.code, len(sum.Rounds), sum.Complete, r.stderr)
 			}
-			first := append(sum.Stack.Failures, "")[0]
-			if c.failures == "" && first != "" || !strings.Contains(first, c.failures) {
-				t.Errorf("failures: %q", sum.Stack.Failures)
+			for what, lists := range map[string][2][]string{"failures": {sum.Stack.Failures, c.failures}, "disputes": {sum.Stack.Disputes, c.disputes}} {
+				got, want := lists[0], lists[1]
+				for _, text := range want {
+					if !slices.ContainsFunc(got, func(line string) bool { return strings.Contains(line, text) }) {
+						t.Errorf("%s: no %q in %q", what, text, got)
+					}
+				}
+				// In mode 8, w1 may be the first to end: it has not reported its last round.
+				if len(want) == 0 && len(got) > 0 && !(mode == "8" && what == "failures" && slices.Equal(got, []string{"w1 exited with code 0 after round 1 of 2"})) {
+					t.Errorf("%s: %q", what, got)
+				}
 			}
-			first = append(sum.Stack.Disputes, "")[0]
-			if c.disputes == "" && first != "" || !strings.Contains(first, c.disputes) {
-				t.Errorf("disputes: %q", sum.Stack.Disputes)
+			if version := map[bool]string{true: "fake 1"}[c.rounds > 0]; sum.Stack.Version != version {
+				t.Errorf("version %q", sum.Stack.Version)
 			}
-			if sum.Policy != "stack:"+folder+":mode="+mode || sum.Stack.Version != "fake 1" || sum.Stack.TCP != tcp || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") {
+			if sum.Policy != "stack:"+folder+":mode="+mode || sum.Stack.TCP != tcp || len(sum.Stack.LeftOut) != 1 || !strings.Contains(sum.Stack.LeftOut[0], "nobody can leave") ||
+				!slices.Equal(sum.Stack.Missed, []string{"all programs had ended before these injects: Crash w0"}) {
 				t.Errorf("%s: %+v", sum.Policy, sum.Stack)
 			}
 			if mode == "0" {
 				html := filepath.Join(t.TempDir(), "report.html")
 				if r := testbed(t, "report", dir, "--out", html); r.code != 0 {
 					t.Errorf("the report: exit code %d, %s", r.code, r.stderr)
+				}
+				// A run overwrites no other.
+				if r := fed(t, small2, "run", "-", "--stack", folder, "--out", dir); r.code != exitError || !strings.HasSuffix(r.stderr, " is not empty; choose another\n") {
+					t.Errorf("into the same directory: exit code %d, %s", r.code, r.stderr)
 				}
 				if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "stack:"+folder) {
 					t.Errorf("the report: %v", err)
@@ -115,6 +139,158 @@ func TestStackMisbehaves(t *testing.T) {
 		})
 	}
 	expectNothing(t, t.Name(), before)
+}
+
+// rude is the folder of a stack of shell scripts whose workers fork, leave their session,
+// heed no signal, and write temporary files.
+func rude(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "rude")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"stack.yaml": "description: d\npython: [/bin/sh]\ncentral: [central]\nworker: [worker]\nprobe: probe\nremedy: none\n",
+		"probe":      "setsid sleep 100 & sleep 0.1; echo 1",
+		"central":    "setsid sleep 100 & touch $(dirname $0)/../meeting/coordinator; exec sleep 100",
+		"worker": `trap '' TERM INT HUP
+			setsid sleep 100 & (setsid sh -c 'sleep 100 & sleep 100') &
+			head -c 100000 /dev/zero >/dev/shm/` + filepath.Base(filepath.Dir(folder)) + filepath.Base(t.Name()) + `
+			mktemp "${TMPDIR:-/tmp}/testbed-rude.XXXXXX" >/dev/null
+			mount -t tmpfs none /mnt 2>/dev/null
+			echo '{"type": "start"}' >&3
+			while :; do echo line; echo '{"type": "step", "round": 1, "step": 1}' >&3; sleep 0.1; done`,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// TestStackInterrupted: one signal ends a run soon, even if its programs heed none. The
+// partial record says so.
+func TestStackInterrupted(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	folder := rude(t)
+	before := look(t)
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		dir := filepath.Join(t.TempDir(), "run")
+		cmd := command(t, t.Context(), t.Name(), "run", "-", "--stack", folder, "--json", "--out", dir)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(small2), &stdout, &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		log := filepath.Join(dir, "stack", "logs", "all")
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			if text, _ := os.ReadFile(log); strings.Contains(string(text), "w0: line") {
+				break
+			} else if time.Now().After(deadline) {
+				_ = cmd.Process.Kill()
+				t.Fatalf("no program runs\n%s", &stderr)
+			}
+		}
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // an exit code
+		var printed struct{ Error struct{ Message string } }
+		if err := json.Unmarshal(stdout.Bytes(), &printed); err != nil || cmd.ProcessState.ExitCode() != exitError || printed.Error.Message != "interrupted" || !strings.Contains(stderr.String(), "the partial record is in "+dir) {
+			t.Errorf("%v: exit code %d, %v, %s\n%s", s, cmd.ProcessState.ExitCode(), err, &stdout, &stderr)
+		}
+		var sum record.Summary
+		text, err := os.ReadFile(filepath.Join(dir, record.SummaryFile))
+		if err != nil || json.Unmarshal(text, &sum) != nil || sum.Complete || len(sum.Fidelity.Reasons) != 1 || sum.Fidelity.Reasons[0] != "the run was cut short" {
+			t.Errorf("%v: %v, %+v", s, err, sum.Fidelity)
+		}
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestStackOnFullDisk: a full disk is named in one line.
+func TestStackOnFullDisk(t *testing.T) {
+	needSandbox(t)
+	needRoot(t)
+	t.Parallel()
+	folder := rude(t)
+	before := look(t)
+	for size, want := range map[string]string{"16k": "copying the folder of the stack rude: write ", "64k": "writing the "} {
+		disk := filepath.Join(t.TempDir(), "disk")
+		if err := os.Mkdir(disk, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("none", disk, "tmpfs", 0, "size="+size); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+		r := fed(t, small2, "run", "-", "--stack", folder, "--json", "--out", filepath.Join(disk, "run"))
+		if last := lastLine(r.stderr); r.code != exitError || !strings.HasPrefix(last, "testbed: "+want) || !strings.HasSuffix(last, ": no space left on device") || !r.noResult() {
+			t.Errorf("%s: exit code %d, %s\n%s", size, r.code, r.stderr, r.stdout)
+		}
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Errorf("%s: %v", size, err)
+		}
+	}
+	expectNothing(t, t.Name(), before)
+}
+
+// TestKilledStackLeavesNothing kills the command at twenty moments, from the probe to the
+// rounds, while programs of a rude stack run. Control groups cannot stay, because no
+// process gets one of its own.
+func TestKilledStackLeavesNothing(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	folder := rude(t)
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := look(t)
+	random := rand.New(rand.NewPCG(rapidtest.Seed(), 2))
+	processes := 0
+	for i := range 4 {
+		ids, commands := make([]string, 5), make([]*exec.Cmd, 5)
+		for k := range ids {
+			ids[k] = fmt.Sprintf("%s-%d-%d", t.Name(), i, k)
+			commands[k] = command(t, t.Context(), ids[k], "run", "-", "--stack", folder, "--out", filepath.Join(t.TempDir(), "run"))
+			commands[k].Stdin = strings.NewReader(small2)
+			if err := commands[k].Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var moments []time.Duration
+		for range ids {
+			moments = append(moments, time.Duration(random.Int64N(int64(2*time.Second))))
+		}
+		slices.Sort(moments)
+		began := time.Now()
+		for k, moment := range moments {
+			time.Sleep(time.Until(began.Add(moment)))
+			for _, f := range marked(ids[k]) {
+				if text, err := os.ReadFile(strings.TrimSuffix(f, "environ") + "cgroup"); err == nil && len(text) > 0 {
+					processes++
+					if string(text) != string(own) {
+						t.Errorf("the control group of a process is %q, and that of the test %q", text, own)
+					}
+				}
+			}
+			if err := commands[k].Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			_ = commands[k].Wait() // killed
+		}
+		for _, id := range ids {
+			expectNothing(t, id, before)
+		}
+	}
+	if processes < 100 {
+		t.Errorf("there were only %d processes", processes)
+	}
+	if names, _ := filepath.Glob("/dev/shm/*" + filepath.Base(t.Name())); len(names) > 0 {
+		t.Errorf("left behind: %q", names)
+	}
 }
 
 // TestCompareStack: a stack is measured beside policies, and the report of both is made.
@@ -151,7 +327,8 @@ func TestStackRefuses(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"run homogeneous --stack nothing":                  "there is no stack \"nothing\": the stacks are ",
-		"run homogeneous --stack ./nothing":                "the stack nothing has no stack.yaml",
+		"run homogeneous --stack ./nothing":                "./nothing is not the folder of a stack",
+		"run homogeneous --stack=":                         "--stack is empty",
 		"run homogeneous --stack gloo:x=1":                 "is not OPTION=VALUE",
 		"run homogeneous --stack gloo --policy baseline":   "--policy and --stack cannot be combined",
 		"compare homogeneous --stack gloo --world sim":     "the simulator cannot play stacks",
@@ -186,6 +363,13 @@ func TestStackNotInstalled(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("there is a run directory")
+	}
+	cmd := command(t, t.Context(), t.Name(), "run", "homogeneous", "--stack", folder)
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != exitUnsupported {
+		t.Errorf("without --out: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(cmd.Dir, "runs")); err != nil || len(left) > 0 {
+		t.Errorf("without --out: there is a run directory: %v, %v", left, err)
 	}
 }
 
@@ -234,7 +418,7 @@ func everywhere(sum record.Summary, from int, ids ...policy.ID) bool {
 // TestMeasuredStackGloo: our loop around gloo plays scenarios. The averages show who took
 // part, and times are those of its time-outs.
 func TestMeasuredStackGloo(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "gloo")
 	before := look(t)
@@ -266,7 +450,7 @@ func TestMeasuredStackGloo(t *testing.T) {
 // TestMeasuredStackTorchft: torchft plays scenarios with its lighthouse. A group that heals
 // contributes the donor's work, so that the donor counts twice.
 func TestMeasuredStackTorchft(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "torchft")
 	before := look(t)
@@ -297,7 +481,7 @@ func TestMeasuredStackTorchft(t *testing.T) {
 // costs its all-reduce time-out at most, and the others wait for a full group in vain from
 // then on.
 func TestMeasuredStackHivemind(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "hivemind")
 	before := look(t)
@@ -351,7 +535,7 @@ func TestMeasuredStackHivemind(t *testing.T) {
 // TestMeasuredStackPCCL: PCCL plays scenarios, admits a newcomer, and gives it the shared
 // state. All states are equal.
 func TestMeasuredStackPCCL(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	needStack(t, "pccl")
 	before := look(t)

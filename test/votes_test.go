@@ -73,7 +73,7 @@ injects: []
 	if r.code != exitInvalid || len(sum.Diverged) != 1 || sum.BitIdentical == nil || !*sum.BitIdentical || !strings.Contains(r.stderr, "was taken twice (split brain)") {
 		t.Errorf("exit code %d, diverged %+v, bit-identical %v\n%s", r.code, sum.Diverged, sum.BitIdentical, r.stderr)
 	}
-	if r := testbed(t, "simulate", file, "--policy", "baseline"); r.code != exitUsage || !strings.Contains(r.stderr, "workers[2].lighthouse: is 1, but there are no lighthouses under baseline; remove it, or choose torchft") {
+	if r := testbed(t, "simulate", file, "--policy", "baseline"); r.code != exitUsage || !strings.Contains(r.stderr, "workers[2].lighthouse is 1, but there are no lighthouses under baseline: remove it, or choose torchft") {
 		t.Errorf("exit code %d\n%s", r.code, r.stderr)
 	}
 }

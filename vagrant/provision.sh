@@ -10,9 +10,10 @@ install() {
 }
 
 setup() {
-    # Debian's own Go is too old, that of its backports is not: since 1.21 the
-    # go command fetches the version that go.mod asks for and checks it against
-    # the public checksum database. So no version and no checksum is kept here.
+    # Debian's own Go is too old. The Go of its backports is new enough: since
+    # 1.21 the go command downloads the version that go.mod names, and checks it
+    # against the public checksum database. So this script needs no version and
+    # no checksum.
     echo 'deb http://deb.debian.org/debian bookworm-backports main' \
         >/etc/apt/sources.list.d/backports.list
     apt-get update -q
@@ -24,7 +25,7 @@ setup() {
     mkdir -p /etc/modules-load.d
     printf '%s\n' "${modules[@]}" >/etc/modules-load.d/testbed.conf
     if ischroot; then
-        echo "no modules are loaded: the kernel of a chroot is its host's"
+        echo "no modules are loaded, because a chroot uses the kernel of its host"
     else
         modprobe --all "${modules[@]}"
     fi
@@ -35,12 +36,12 @@ build() {
     go version
     # The machine has the sources without their history.
     go build -buildvcs=false -ldflags "-X testbed/record.revision=${TESTBED_REVISION:-}" -o /usr/local/bin/testbed ./cmd/testbed
-    # What it finds for the one who will run it: Vagrant has root only borrow him.
+    # Vagrant runs this script as root, but an ordinary user will run testbed.
     runuser -u "${SUDO_USER:-root}" -- testbed doctor
 }
 
 check() {
-    # For the test that boots a guest of its own.
+    # The test of the guest boots QEMU.
     install qemu-system-x86
     cd "$project"
     go run ./cmd/testbed compare persistent_straggler

@@ -169,10 +169,10 @@ func TestSettingsCheckNamesTheField(t *testing.T) {
 		"groups: 5":             func(s *Settings) { s.Groups = 5 },
 		"order: best":           func(s *Settings) { s.Order = "best" },
 		"order: optimised":      func(s *Settings) { s.Order = OptimisedOrder }, // direct has none
-		"bits: is 5":            func(s *Settings) { s.Bits = 5 },
-		"entropy: is \"maybe\"": func(s *Settings) { s.Entropy = "maybe" },
+		"bits is 5":            func(s *Settings) { s.Bits = 5 },
+		"entropy is \"maybe\"": func(s *Settings) { s.Entropy = "maybe" },
 		"algorithm: tree":       func(s *Settings) { s.Algorithm = "tree" },
-		"block: is 7":           func(s *Settings) { s.Block = 7 },
+		"block is 7":           func(s *Settings) { s.Block = 7 },
 		"data: lognormal":       func(s *Settings) { s.Data = "lognormal" },
 	} {
 		s := good
@@ -376,7 +376,7 @@ func TestAnswer(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got := autoVerdict(results[4:]); got != "auto takes the fastest route in all 1 cases." {
+	if got := autoVerdict(results[4:]); got != "auto takes the fastest route in the only case." {
 		t.Errorf("%q", got)
 	}
 	if got := autoVerdict(results[:3]); got != "" {

@@ -144,10 +144,10 @@ func (o *KernelOptions) Check() error {
 		return errs.Fieldf("rounds", "%d must lie between 1 and %d", o.Rounds, maxRepeat)
 	}
 	if len(o.Sizes) == 0 {
-		return errs.Fieldf("sizes", "is empty; give at least one size")
+		return errs.Fieldf("sizes", "is empty: give at least one size")
 	}
 	if len(o.Cores) == 0 {
-		return errs.Fieldf("cores", "is empty; give at least one number of cores")
+		return errs.Fieldf("cores", "is empty: give at least one number of cores")
 	}
 	for _, n := range o.Cores {
 		if n < 1 || n > runtime.NumCPU() {

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"testbed/allreduce/int8"
+	"testbed/internal/errs"
 )
 
 // WriteText writes the result for a person.
@@ -154,11 +155,13 @@ func autoVerdict(results []Kernel) string {
 	switch {
 	case cases == 0:
 		return ""
+	case right == cases && cases == 1:
+		return "auto takes the fastest route in the only case."
 	case right == cases:
 		return fmt.Sprintf("auto takes the fastest route in all %d cases.", cases)
 	}
-	return fmt.Sprintf("auto takes the fastest route in %d of %d cases. It loses most in %s at %v: %s is %.0f %% faster than %s.",
-		right, cases, worst.Kernel, Size(worst.Bytes), worst.Best, 100*(1/worst.OfBest-1), worst.Taken)
+	return fmt.Sprintf("auto takes the fastest route in %d of %s. It loses most in %s at %v: %s is %.0f %% faster than %s.",
+		right, errs.Count(cases, "case"), worst.Kernel, Size(worst.Bytes), worst.Best, 100*(1/worst.OfBest-1), worst.Taken)
 }
 
 // writeChoices explains the choices of route auto, once for each kernel and

@@ -26,7 +26,7 @@ func ReadVector(name string) ([]float32, error) {
 		return nil, fmt.Errorf("%s: the name of a file of values must end in .npy or .raw", name)
 	}
 	if info, err := os.Stat(name); err == nil && info.Size() > maxVectorBytes {
-		return nil, fmt.Errorf("%s: has %d bytes, above the limit of %d: cut the file", name, info.Size(), int64(maxVectorBytes))
+		return nil, fmt.Errorf("%s has %d bytes, above the limit of %d: shorten the file", name, info.Size(), int64(maxVectorBytes))
 	}
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -54,7 +54,7 @@ var (
 func parseNPY(b []byte) ([]float32, error) {
 	const magic = "\x93NUMPY"
 	if len(b) < 12 || string(b[:6]) != magic {
-		return nil, errors.New("is not a .npy file: write the file with numpy.save, or call a file of plain float32 .raw")
+		return nil, errors.New("the file is not a .npy file: write it with numpy.save, or give a file of plain float32 values the extension .raw")
 	}
 	var header, length uint64
 	switch version := b[6]; version {
@@ -63,10 +63,10 @@ func parseNPY(b []byte) ([]float32, error) {
 	case 2, 3:
 		header, length = 12, uint64(binary.LittleEndian.Uint32(b[8:]))
 	default:
-		return nil, fmt.Errorf("is a .npy file of version %d; only versions 1 to 3 are supported: write the file with numpy.save", version)
+		return nil, fmt.Errorf("the .npy format of the file has version %d; only versions 1 to 3 are supported: write the file with numpy.save", version)
 	}
 	if header+length > uint64(len(b)) {
-		return nil, errors.New("ends within its header: write the file again")
+		return nil, errors.New("the file ends within its header: write the file again")
 	}
 	text, data := string(b[header:header+length]), b[header+length:]
 	descr, order, shape := npyType.FindStringSubmatch(text), npyFortran.FindStringSubmatch(text), npyShape.FindStringSubmatch(text)
@@ -89,7 +89,7 @@ func parseNPY(b []byte) ([]float32, error) {
 		return nil, errors.New("the values are in Fortran order; only C order is supported: save the array with numpy.save(file, numpy.ascontiguousarray(a))")
 	}
 	if len(data) != n*size {
-		return nil, fmt.Errorf("has %d bytes of values, but the shape asks for %d × %d: write the file again", len(data), n, size)
+		return nil, fmt.Errorf("the file has %d bytes of values, but its shape needs %d × %d: write the file again", len(data), n, size)
 	}
 	return toFloat32(data, size)
 }
@@ -104,7 +104,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 		}
 		d, err := strconv.Atoi(field)
 		if err != nil {
-			return 0, 0, fmt.Errorf("the shape has the dimension %q, which is not a number or too large: write the file with numpy.save", field)
+			return 0, 0, fmt.Errorf("the dimension %q of the shape is not a number, or is too large: write the file with numpy.save", field)
 		}
 		dimensions++
 		if d > 0 && n > most/d {
@@ -117,7 +117,7 @@ func npyLength(shape string, most int) (n, dimensions int, err error) {
 
 func parseRaw(b []byte) ([]float32, error) {
 	if len(b)%floatBytes != 0 {
-		return nil, fmt.Errorf("has a length in bytes of %d, which is not a multiple of 4 (float32): write the file with a.astype('<f4').tofile(file)", len(b))
+		return nil, fmt.Errorf("the file has %d bytes, which is not a multiple of 4, the size of a float32: write the file with a.astype('<f4').tofile(file)", len(b))
 	}
 	return toFloat32(b, floatBytes)
 }
@@ -126,7 +126,7 @@ func parseRaw(b []byte) ([]float32, error) {
 func toFloat32(b []byte, size int) ([]float32, error) {
 	values := make([]float32, len(b)/size)
 	if len(values) == 0 {
-		return nil, errors.New("has no values: write at least one")
+		return nil, errors.New("the file contains no values: write at least one value")
 	}
 	for i := range values {
 		if size == 8 {

@@ -171,7 +171,7 @@ func (w *worker) check() (Checked, error) {
 	c.Hash = hex.EncodeToString(sum[:8])
 	c.Squares = compare(w.out[w.shard:], w.exact)
 	if d := c.Squares.Error; math.IsNaN(d) || math.IsInf(d, 0) {
-		return Checked{}, errors.New("the result has values that are not finite")
+		return Checked{}, errors.New("the result contains values that are not finite")
 	}
 	w.results++
 	for i := range w.sum {

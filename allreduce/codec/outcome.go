@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"errors"
 	"fmt"
 
 	"testbed/allreduce"
@@ -55,7 +54,7 @@ func (o *Outcome) Decode(out []float32) error {
 		return err
 	}
 	if len(o.Data) != o.EncodedLen() {
-		return errors.New("the outcome is incomplete")
+		return fmt.Errorf("the outcome has %d bytes of data instead of %d", len(o.Data), o.EncodedLen())
 	}
 	format, at := Codec{Format: o.Format()}, 0
 	for c := range o.Ranks {

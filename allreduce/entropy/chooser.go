@@ -30,9 +30,9 @@ func (m Mode) Problem(f allreduce.Format) string {
 		for _, known := range Modes {
 			names = append(names, string(known))
 		}
-		return fmt.Sprintf("is %q; choose one of %s", string(m), strings.Join(names, ", "))
+		return fmt.Sprintf("is %q: choose one of %s", string(m), strings.Join(names, ", "))
 	case m == On && !f.HasCodes():
-		return fmt.Sprintf("is on, but values of %d bits have no codes to shorten; remove it, or set bits to 8 or 4", f.Bits)
+		return fmt.Sprintf("is on, but values of %d bits have no codes to shorten: remove it, or set bits to 8 or 4", f.Bits)
 	}
 	return ""
 }

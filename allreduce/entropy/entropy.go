@@ -83,7 +83,7 @@ func (c *Coder) encodeOne(dst, codes []byte) ([]byte, bool) {
 // Any input is safe.
 func (c *Coder) Decode(codes, short []byte) error {
 	if len(short) >= len(codes) || len(codes) > MaxCodes {
-		return fmt.Errorf("short form of %d codes has a length of %d bytes: it must be shorter than the codes, and these at most %d", len(codes), len(short), MaxCodes)
+		return fmt.Errorf("short form of %d codes has a length of %d bytes: it must be shorter than the codes, and there may be at most %d codes", len(codes), len(short), MaxCodes)
 	}
 	if len(codes) < 2*classCodes {
 		return c.decodeOne(codes, short)

@@ -82,7 +82,7 @@ func quicConfig(packetSize uint16) *quic.Config {
 func (c *Config) check() error {
 	switch {
 	case c.Conn == nil:
-		return errors.New("the configuration has no socket (Conn)")
+		return errors.New("the configuration lacks a socket (Conn)")
 	case c.TLS == nil || c.TLS.RootCAs == nil || c.TLS.ClientCAs == nil:
 		// Nil would mean the system's authorities, which a ring must not trust.
 		return errors.New("mutual TLS needs a configuration with RootCAs and ClientCAs")
@@ -107,7 +107,7 @@ func (c *Config) check() error {
 		return errors.New("entropy coding " + problem)
 	}
 	if c.Connections < 0 || c.Connections > allreduce.MaxConnections {
-		return fmt.Errorf("the number of connections to each peer is %d; it must lie between 0 and %d", c.Connections, allreduce.MaxConnections)
+		return fmt.Errorf("the number of connections to each peer is %d: it must lie between 0 and %d", c.Connections, allreduce.MaxConnections)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -169,9 +169,9 @@ func (e *Endpoint) accept() {
 		state := conn.ConnectionState().TLS
 		leaf := state.PeerCertificates[0]
 		name := peerName(leaf)
-		if !e.admit(name, linkNamed(state.NegotiatedProtocol), conn) {
-			e.tasks.Go(func() { conn.CloseWithError(connRefused, "too many connections, or too late") })
-			e.cfg.Logger.Warn("refused a connection: the peer has too many, or the connection comes too late", "peer", name, "addr", conn.RemoteAddr())
+		if why := e.admit(name, linkNamed(state.NegotiatedProtocol), conn); why != "" {
+			e.tasks.Go(func() { conn.CloseWithError(connRefused, why) })
+			e.cfg.Logger.Warn("refused a connection", "peer", name, "addr", conn.RemoteAddr(), "reason", why)
 			continue
 		}
 		e.tasks.Go(func() { e.serve(conn, leaf) })
@@ -212,29 +212,32 @@ func (e *Endpoint) receiveFirst(stream *quic.Stream, leaf *x509.Certificate) {
 }
 
 // admit registers a peer's connection. A peer that makes a new link has left or
-// lost its former one. The former link's connections are closed.
-func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) bool {
+// lost its former one. The former link's connections are closed. If admit refuses
+// the connection, it returns the reason.
+func (e *Endpoint) admit(peer string, name linkName, conn *quic.Conn) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.inbound[peer]
 	switch {
-	case e.inbound == nil, old == nil && len(e.inbound) >= maxInbound:
-		return false
+	case e.inbound == nil:
+		return "the endpoint is closing"
+	case old == nil && len(e.inbound) >= maxInbound:
+		return "too many peers are connected"
 	case old != nil && old.name == name:
 		if len(old.conns) >= allreduce.MaxConnections {
-			return false
+			return "the peer has too many connections"
 		}
 		old.conns = append(old.conns, conn)
-		return true
+		return ""
 	case old != nil && old.name.life == name.life && old.name.number > name.number:
-		return false // a late connection of a former link
+		return "a later link of the peer has replaced the connection's link"
 	case old != nil:
 		for _, c := range old.conns {
 			e.tasks.Go(func() { c.CloseWithError(connReplaced, "replaced by a new connection") })
 		}
 	}
 	e.inbound[peer] = &inbound{name, []*quic.Conn{conn}}
-	return true
+	return ""
 }
 
 func (e *Endpoint) dismiss(leaf *x509.Certificate, conn *quic.Conn) {

@@ -120,15 +120,15 @@ func TestBadFramesFailTheReductionOnce(t *testing.T) {
 		{"the peer's blocks have 256 values", edited(func(h *allreduce.Header) { h.Format.Block = 256 })},
 		{"frame out of order", edited(func(h *allreduce.Header) { h.Chunk = 1 })},
 		{"frame out of order", append(frame(first(1, length)), frame(first(1, length))...)},
-		{"a frame has the wrong epoch, 9", append(frame(first(1, length)), frame(first(9, length))...)},
+		{"the peer's frame has the epoch 9, but", append(frame(first(1, length)), frame(first(9, length))...)},
 		{"the peer's pieces have 499 values", edited(func(h *allreduce.Header) { h.Count = 499 })},
 		{"unexpected EOF", frame(first(1, length))[:allreduce.HeaderLen+7]},
 		{"unexpected EOF", frame(first(1, length))}, // and no end
 		{"the end of a stream has a coding, step, chunk, piece or payload", append(frame(first(1, length)), edited(func(h *allreduce.Header) { h.Phase, h.Step = allreduce.End, 0 })...)},
-		{"a stream has no frames", end(1, 1)},
+		{"a stream ended before its first frame", end(1, 1)},
 		{"all streams of the peer ended before its last frame (missing frames: 1)", append(frame(first(1, length)), end(1, 1)...)},
 		{"data follows the end", append(frame(first(1, length)), append(end(1, 0), 1)...)},
-		{"a frame has the wrong epoch, 3", append(frame(first(1, length)), end(3, 1)...)},
+		{"the peer's frame has the epoch 3, but", append(frame(first(1, length)), end(3, 1)...)},
 	} {
 		t.Run(test.says, func(t *testing.T) {
 			r := newRing(t, 2, nil)

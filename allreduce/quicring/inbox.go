@@ -246,8 +246,19 @@ func (b *inbox) drop(leaf *x509.Certificate) {
 }
 
 func (b *inbox) refuse(a *arrival, code quic.StreamErrorCode) {
-	b.log.Info("refused a stream", "peer", peerName(a.leaf), "epoch", a.first.Epoch, "code", int(code))
+	b.log.Info("refused a stream", "peer", peerName(a.leaf), "epoch", a.first.Epoch, "reason", refusal(code))
 	reset(a.stream, code)
+}
+
+// refusal says why a stream is refused.
+func refusal(code quic.StreamErrorCode) string {
+	switch code {
+	case codeStale:
+		return "the reduction of the stream is over"
+	case codeStranger:
+		return "the reduction expects no stream from the peer"
+	}
+	return "the reduction of the stream did not begin in time"
 }
 
 // peerName is the name by which a peer's connections and streams are counted.

@@ -273,7 +273,7 @@ func (l *link) extend(f *flow) {
 		conn, err := l.dial(l.ctx)
 		l.added.Add(-1)
 		if err != nil {
-			l.e.cfg.Logger.Info("cannot open a further connection", "peer", l.peer.Name, "err", err)
+			l.e.cfg.Logger.Info("could not open another connection to a peer", "peer", l.peer.Name, "err", err)
 			return
 		}
 		f.join(conn, false)

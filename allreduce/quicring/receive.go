@@ -141,7 +141,7 @@ func (c counted) Read(b []byte) (int, error) {
 // claim returns the place for the codes of a frame that is due.
 func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 	if got.Phase == allreduce.End {
-		return nil, errors.New("a stream has no frames")
+		return nil, errors.New("a stream ended before its first frame")
 	}
 	want := got
 	want.Epoch, want.Round, want.Ranks = r.op.Epoch, uint32(r.op.Round), uint16(len(r.op.Peers))
@@ -159,7 +159,7 @@ func (r *run) claim(from int, got allreduce.Header) ([]byte, error) {
 			return codes, nil
 		}
 	}
-	return nil, fmt.Errorf("frame out of order: %v step %d chunk %d piece %d", got.Phase, got.Step, got.Chunk, got.Piece)
+	return nil, fmt.Errorf("frame out of order: %v, step %d, chunk %d, piece %d", got.Phase, got.Step, got.Chunk, got.Piece)
 }
 
 // truncated turns the regular end of a stream into an error, if the stream
@@ -178,7 +178,7 @@ func disagreement(got, want allreduce.Header) error {
 	case got == want:
 		return nil
 	case got.Epoch != want.Epoch:
-		return fmt.Errorf("a frame has the wrong epoch, %d", got.Epoch)
+		return fmt.Errorf("the peer's frame has the epoch %d, but this reduction has the epoch %d", got.Epoch, want.Epoch)
 	case got.Round != want.Round:
 		return fmt.Errorf("the peer reduces round %d, but this worker reduces round %d", got.Round, want.Round)
 	case got.Ranks != want.Ranks:

@@ -73,8 +73,8 @@ func (a Spec) Validate(workers int) error {
 	} else if problem := a.Entropy.Problem(a.Format); problem != "" {
 		other.If(true, "entropy", "%s", problem)
 	}
-	other.If(a.Connections < 0, "connections", "is %d; it must not be negative", a.Connections)
-	other.If(a.Connections > allreduce.MaxConnections, "connections", "is %d; it must lie between 0 and %d", a.Connections, allreduce.MaxConnections)
+	other.If(a.Connections < 0, "connections", "is %d: it must not be negative", a.Connections)
+	other.If(a.Connections > allreduce.MaxConnections, "connections", "is %d: it must lie between 0 and %d", a.Connections, allreduce.MaxConnections)
 	return errors.Join(a.validateOrder(workers), other.Err())
 }
 
@@ -87,7 +87,7 @@ func (a Spec) validateOrder(workers int) error {
 	case !slices.Contains(Orders, a.Order):
 		return bad("order", fmt.Sprintf("%q is not an order; choose one of %s", a.Order, strings.Join(Orders, ", ")))
 	case a.Order != allreduce.NaiveOrder && algorithm != allreduce.Ring:
-		return bad("order", fmt.Sprintf("is %s, but only the ring has an order; remove the order, or the algorithm %s", a.Order, a.Algorithm))
+		return bad("order", fmt.Sprintf("is %s, but only the ring has an order: remove the order, or the algorithm %s", a.Order, a.Algorithm))
 	}
 	return a.validateRates(workers)
 }
@@ -97,9 +97,9 @@ func (a Spec) validateRates(workers int) error {
 	const at = "rates"
 	switch given := a.Order == OrderGivenRates; {
 	case given && a.Rates == nil:
-		return bad(at, "is missing, but the order is "+OrderGivenRates+"; give a row for each worker, with a rate to each worker")
+		return bad(at, "is missing, but the order is "+OrderGivenRates+": give a row for each worker, with a rate to each worker")
 	case !given && a.Rates != nil:
-		return bad(at, fmt.Sprintf("is given, but the order is %s; remove it, or write order: %s", a.Order, OrderGivenRates))
+		return bad(at, fmt.Sprintf("is given, but the order is %s: remove it, or write order: %s", a.Order, OrderGivenRates))
 	case given && len(a.Rates) != workers:
 		return bad(at, fmt.Sprintf("must have one row for each worker, in the order of the workers (rows: %d, workers: %d)", len(a.Rates), workers))
 	}

@@ -59,8 +59,7 @@ implementation of the kernels, such as avx2; auto is the route that all other
 commands use. The columns compare the speed of auto with copying memory
 (× memcpy), with plain Go (× go) and with the fastest route of this processor
 (× fastest). Where × fastest is below 1, auto uses a slower route. The
-measurement takes about 15 seconds. Rows take turns, so that a disturbance of the
-machine reaches all of them alike.
+measurement takes about 15 seconds.
 
 --all also measures two cores at once and other projects' formats, in more
 rounds, and prints every route. This takes some minutes. With --route, --cores or
@@ -154,7 +153,7 @@ func (o *outputFormat) check() error {
 	case o.name != formatText && o.name != formatGo:
 		return errs.Usagef("--format %s: choose text or go", o.name)
 	case o.json && o.name == formatGo:
-		return errs.Usagef("--json and --format go: choose one")
+		return errs.Usagef("--json and --format go exclude each other; choose one of them")
 	}
 	return nil
 }

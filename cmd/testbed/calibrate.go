@@ -15,7 +15,7 @@ func calibrateCommand() *cobra.Command {
 	var details bool
 	var format convert.Format
 	cmd := &cobra.Command{
-		Use: "calibrate [SCENARIO...]", Short: "Measure what this machine adds, and fit the simulator to it",
+		Use: "calibrate [SCENARIO...]", Short: "Measure the delays that this machine adds, and fit the simulator to them",
 		ValidArgsFunction: completeScenario,
 		Long: `Plays short experiments on the emulated network. They vary the payload, the number
 of workers, and the rates, delays and jitter of links. In some of them workers join,
@@ -29,9 +29,9 @@ With a SCENARIO, its runs under --policy replace the experiments. Costs that
 these runs cannot separate are named and stay at their defaults. More runs
 (--repeat) can separate them.
 
-At the end prints the name of the file and three lines: what the machine adds, the
-error of the simulator on held-out runs (each run in turn, predicted from the other
-runs), and the command that uses the calibration. -v prints all tables.
+At the end prints the name of the file and three lines: the delays that the machine
+adds, the error of the simulator on held-out runs (each run in turn, predicted from
+the other runs), and the command that uses the calibration. -v prints all tables.
 
 Writes calibration.json, for testbed simulate and compare --calibration. The
 result of all experiments is also kept as the latest calibration of this machine,

@@ -90,7 +90,7 @@ backends do not agree.`,
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "number of seeds to play each policy with")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, too, as the scenario's section train says")
 	lossFlag(cmd, &flags.loss, "the final loss of the first policy")
-	cmd.Flags().BoolVarP(&flags.details, "verbose", "v", false, "also print utilization, parts of the predictions' errors, and reasons of decisions")
+	cmd.Flags().BoolVarP(&flags.details, "verbose", "v", false, "also print utilization, parts of the predictions' errors, and reasons for decisions")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := flags.comparison(cmd, args[0])
 		if err != nil {
@@ -99,7 +99,7 @@ backends do not agree.`,
 		c, failed := experiment.Compare(cmd.Context(), o)
 		if failed != nil && !invalid(failed) {
 			if c != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", c.Dir)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the record of the unfinished comparison is in %s\n", c.Dir)
 			}
 			return failed
 		}

@@ -19,10 +19,9 @@ func convertCommand() *cobra.Command {
   json, yaml   Every field, also those that have their defaults. The result is the
                same scenario. Comments are not kept.
   churn        JSON with exactly the fields that churn's README names. Fields that
-               are left out (policy, which is no part of churn's scenarios, real
-               and train) are named on stderr, a line each. Injects that churn
-               does not have and the section work are an error, because the
-               scenario would differ without them.`,
+               are left out (policy, real and train) are named on stderr, a line
+               each. The section work, and injects that churn lacks, are an
+               error: the scenario would differ without them.`,
 	}
 	cmd.Flags().Var(&to, "to", "format to write: churn, json or yaml")
 	cmd.Flags().StringVar(&out, "out", "", "file to write (default: stdout)")

@@ -65,7 +65,7 @@ func (f *emulateFlags) run(cmd *cobra.Command, r estimate.Run, c *calibrate.Cali
 		case err == nil:
 			o.Real = f.player(cmd, true)
 		case errors.Is(err, errors.ErrUnsupported) && !cmd.Flags().Changed("world"):
-			fmt.Fprintf(cmd.ErrOrStderr(), "the emulated run is only simulated: %v\n", err)
+			fmt.Fprintf(cmd.ErrOrStderr(), "the emulated run is only simulated, because this machine cannot play real runs: %v\n", err)
 		default:
 			return err
 		}

@@ -16,7 +16,7 @@ func TestEmulateInTheSimulator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"6 nodes at 50 Mbit/s, 60 ms of round trip", "nothing was played on a real network", "Which assumptions held", "The run itself, 6 nodes", "scenario and records: " + dir} {
+	for _, want := range []string{"6 nodes at 50 Mbit/s, 60 ms of round trip", "nothing was played on a real network", "Test of the assumptions", "The run itself, 6 nodes", "scenario and records: " + dir} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -42,7 +42,7 @@ func TestEmulateSaysWhatIsWrong(t *testing.T) {
 		{"--repeat 0 must be at least 1", []string{"--emulate", "--repeat", "0"}},
 		{"--world real: choose sim or both", []string{"--emulate", "--world", "real"}},
 		{"--links applies to real runs only", []string{"--emulate", "--world", "sim", "--links", "user"}},
-		{"--emulate: numNodes: is 1: one node has no peer to sync with", []string{"--emulate", "--world", "sim", "--set", "numNodes=1"}},
+		{"--emulate: numNodes is 1: one node has no peer to sync with", []string{"--emulate", "--world", "sim", "--set", "numNodes=1"}},
 	} {
 		_, err := estimated(c.args...)
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) || exitCode(err) != exitUsage {

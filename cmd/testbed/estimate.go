@@ -40,10 +40,10 @@ func estimateCommand() *cobra.Command {
 		},
 		Long: `Estimates how many days a training run takes on nodes that are connected by the
 internet, with the formulas of the Decentralized Training Simulator. Nothing is
-simulated or measured. docs/estimate.md has the formulas and their known errors.
+simulated or measured. docs/estimate.md lists the formulas and their known errors.
 
 FILE is JSON or YAML with the input names and units of the simulator's web page.
-Inputs that FILE lacks have the page's defaults:
+Inputs that FILE lacks take the page's defaults:
 
   testbed estimate run.yaml --set bandwidthMbps=500
   testbed estimate --preset intellect-1-global
@@ -51,8 +51,7 @@ Inputs that FILE lacks have the page's defaults:
 
 "days" is the time until the loss that synchronous training reaches on these
 tokens. "What to change first" lists the derivative of the days by each input;
-inputs that are not listed change nothing. The caveats are printed below the
-answer.
+inputs that are not listed change nothing.
 
 --variant page computes as the page does, --variant document as the page's text
 says. The two differ by a factor of four where the model needs pipelines.

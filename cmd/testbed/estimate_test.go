@@ -61,24 +61,24 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		args []string
 	}{
 		{yaml + ":2: latencyms: unknown field; did you mean latencyMs?", []string{yaml}},
-		{impossible + ":2: mfu: is 3; it must be from 0.0001 to 1", []string{impossible}},
-		{"--set mfu: is 2; it must be from 0.0001 to 1", []string{impossible, "--set", "mfu=2"}},
-		{"--set innerSteps: is 1.5; it must be a whole number", []string{"--set", "innerSteps=1.5"}},
+		{impossible + ":2: mfu is 3: it must be from 0.0001 to 1", []string{impossible}},
+		{"--set mfu is 2: it must be from 0.0001 to 1", []string{impossible, "--set", "mfu=2"}},
+		{"--set innerSteps is 1.5: it must be a whole number", []string{"--set", "innerSteps=1.5"}},
 		{`--set "mfu" must be NAME=VALUE, such as numNodes=16`, []string{"--set", "mfu"}},
 		{`--variant "both" must be page or document`, []string{"--variant", "both"}},
 		{"FILE, --preset, --reliability and --list exclude each other", []string{yaml, "--list"}},
 		{"--preset gpt-5: there is no such preset; choose one of page-defaults", []string{"--preset", "gpt-5"}},
-		{failing + ":1: time_s: is missing; add it", []string{"--reliability", failing}},
+		{failing + ":1: time_s is missing: add it", []string{"--reliability", failing}},
 		{"name at most one file", []string{yaml, yaml}},
 		{"--calibration: reading the calibration: open nowhere.json", []string{"--calibration", "nowhere.json"}},
-		{"--calibration " + bare + ": straggler: has no coefficient; calibrate again", []string{"--calibration", bare}},
+		{"--calibration " + bare + ": straggler has no coefficient: calibrate again", []string{"--calibration", bare}},
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
 		{"--calibration, --sweep and --html need a run", []string{"--list", "--sweep", "mfu=0.3"}},
 		{"--csv needs --sweep", []string{"--csv"}},
 		{"--html cannot be combined with --csv or --json", []string{"--html", "x.html", "--json"}},
 		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},
-		{"--set nodeSpread: is 2; it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
-		{"--sweep mfu: is 3; it must be from 0.0001 to 1 (with mfu=3)", []string{"--sweep", "mfu=0.3,3"}},
+		{"--set nodeSpread is 2: it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
+		{"--sweep mfu is 3: it must be from 0.0001 to 1 (with mfu=3)", []string{"--sweep", "mfu=0.3,3"}},
 		{"--sweep mfus: unknown field; did you mean mfu?", []string{"--sweep", "mfus=3"}},
 		{`--sweep "mfu" must be NAME=V1,V2,…`, []string{"--sweep", "mfu"}},
 	} {
@@ -200,7 +200,7 @@ func TestEstimatesAsPages(t *testing.T) {
 func TestReportsOfEstimatesSayWhatIsWrong(t *testing.T) {
 	file := written(t, "run.json", "{}")
 	for want, args := range map[string][]string{
-		file + ": inputs: there are none; name a file with the output of testbed estimate --json": {file},
+		file + ": the file has no inputs; name a file with the output of testbed estimate --json": {file},
 		"a report shows one estimate, but 2 files are named; make a report for each file":         {file, file},
 		"--trace needs a run, and an estimate contains none":                                      {file, "--trace", "t.json"},
 	} {

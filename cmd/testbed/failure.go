@@ -80,6 +80,10 @@ func cutFix(text string) (problem, fix string) {
 	if problem, fix, ok := strings.Cut(text, "; "); ok {
 		return problem, fix
 	}
+	if errs.IsPredicate(text) {
+		problem, fix, _ = strings.Cut(text, ": ")
+		return problem, fix
+	}
 	for _, verb := range []string{"choose", "name", "use", "add"} {
 		if problem, rest, ok := strings.Cut(text, ": "+verb+" "); ok {
 			return problem, verb + " " + rest

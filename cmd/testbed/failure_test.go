@@ -23,12 +23,12 @@ func TestFailureAsJSON(t *testing.T) {
 		want failure
 	}{
 		{
-			&scenarios.Error{File: "mine.yaml", Line: 3, Field: "workers[0].id", Problem: "is -1; it must not be negative"},
-			failure{"scenario", "mine.yaml:3: workers[0].id: is -1; it must not be negative", "mine.yaml", 3, "workers[0].id", "is -1", "it must not be negative", exitUsage, nil},
+			&scenarios.Error{File: "mine.yaml", Line: 3, Field: "workers[0].id", Problem: "is -1: it must not be negative"},
+			failure{"scenario", "mine.yaml:3: workers[0].id is -1: it must not be negative", "mine.yaml", 3, "workers[0].id", "is -1", "it must not be negative", exitUsage, nil},
 		},
 		{
-			&scenarios.Error{File: "mine.yaml", Line: 3, Field: "seed", Problem: "is missing; add it", More: []*scenarios.Error{{File: "mine.yaml", Line: 4, Field: "horizon", Problem: "is 0; raise it"}}},
-			failure{"scenario", "mine.yaml:3: seed: is missing; add it\nmine.yaml:4: horizon: is 0; raise it", "mine.yaml", 3, "seed", "is missing", "add it", exitUsage,
+			&scenarios.Error{File: "mine.yaml", Line: 3, Field: "seed", Problem: "is missing: add it", More: []*scenarios.Error{{File: "mine.yaml", Line: 4, Field: "horizon", Problem: "is 0: raise it"}}},
+			failure{"scenario", "mine.yaml:3: seed is missing: add it\nmine.yaml:4: horizon is 0: raise it", "mine.yaml", 3, "seed", "is missing", "add it", exitUsage,
 				[]place{{"mine.yaml", 4, "horizon", "is 0", "raise it"}}},
 		},
 		{

@@ -37,7 +37,7 @@ token.`,
 	cmd.Flags().IntVar(&o.Index, "index", 0, "number of this host, from 1; the leader is 0 (default: from the Slurm task)")
 	cmd.Flags().IntVar(&o.Count, "count", 0, "number of hosts, including the leader")
 	cmd.Flags().StringVar(&o.Leader, "leader", "", "the leader's address")
-	cmd.Flags().StringVar(&o.Name, "name", "", "name of this host in the record (default: its own name)")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of this host in the record (default: the machine's host name)")
 	cmd.Flags().BoolVar(&stay, "stay", false, "after a run, wait for the next one, until interrupted; for commands with several runs")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		report := func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), err) }

@@ -52,10 +52,10 @@ it. --out DIR also writes the unchanged output of w0 to DIR/logs/w0.out.
 
 When a program fails, everything else in its node is killed, daemons too. The other
 nodes' programs get SIGTERM, and SIGKILL after --grace. With --keep-going they
-continue. The last line of output reports the first failure, and its exit code becomes
-that of testbed launch: 128 + n if signal n ended the program, 126 or 127 if it could
-not be started. SIGINT and SIGTERM are passed on to all programs. A second signal kills
-them.
+continue. The last line of output reports the first failure. testbed launch exits with
+the exit code of the first program that failed: 128 + n if signal n ended it, 126 or
+127 if it could not be started. SIGINT and SIGTERM are passed on to all programs. A
+second signal kills them.
 
 --per-node replaces the program of a node. --central runs a program in the
 coordinator's node, which starts before all others and gets SIGTERM when they have
@@ -66,9 +66,9 @@ marks:
 
 The times of the scenario's injects, and of workers with join_at, count from the start
 of a clock. Imports may take a minute, so the clock starts when a worker sends the
-first packet to another. A program can start it earlier with testbed mark start. With
---clock mark nothing else starts the clock. With --clock command it starts with the
-programs. The injects have these effects on programs:
+first packet to another. A program can start the clock earlier with testbed mark start.
+With --clock mark nothing else starts the clock. With --clock command the clock starts
+with the programs. The injects have these effects on programs:
 
     Crash     cuts the node's links, then kills everything in it, like a power failure
     Restart   does what Crash does, then joins the links again and starts CMD anew
@@ -171,7 +171,7 @@ func runLaunch(cmd *cobra.Command, o launch.Options, f *networkFlags) error {
 		}
 	}
 	if r.Unclocked != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: there is no verdict, and no inject has happened: %s (--clock %s)\n", r.Unclocked, o.Clock)
+		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: there is no verdict on the network, and no inject has happened: %s (--clock %s)\n", r.Unclocked, o.Clock)
 	}
 	if r.Cause != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "testbed: "+r.Cause)

@@ -27,10 +27,10 @@ only this machine can reach it.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&bind, "bind", "127.0.0.1:29510", "address to listen on")
-	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; with less than a majority two lighthouses can split a job (required)")
+	f.IntVar(&cfg.MinReplicas, "min_replicas", 0, "replicas that a quorum needs; below a majority of all replicas, two lighthouses can form two quorums at once (required)")
 	countedFlag(f, &joinTimeout, units.Millisecond, "join_timeout_ms", 60_000, "how long replicas that asked for a quorum wait for other living replicas")
 	countedFlag(f, &heartbeatTimeout, units.Millisecond, "heartbeat_timeout_ms", 5000, "age from which a heartbeat no longer counts")
-	countedFlag(f, &tick, units.Millisecond, "quorum_tick_ms", 100, "period in which the lighthouse checks for a new quorum")
+	countedFlag(f, &tick, units.Millisecond, "quorum_tick_ms", 100, "how often the lighthouse checks for a new quorum")
 	f.StringVar(&cfg.Journal, "journal", "", "file that keeps the last quorum across restarts")
 	f.BoolVar(&cfg.Compat, "compat", false, "admit disconnected callers, allow empty quorums, and count ids from 1, as torchft does")
 	killTokenFlag(cmd, &cfg.KillToken)

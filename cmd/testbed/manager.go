@@ -23,9 +23,9 @@ func managerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "manager", Short: "Serve as the manager of a torchft replica group", Args: noArguments,
 		Long: `Represents the ranks of a replica group. The manager asks the lighthouse for
-quorums, and tells every rank its place in each quorum. It commits a step of the
-group if all ranks of the group vote for the step. Flags are spelt as the
-arguments of torchft's ManagerServer.
+quorums, and tells every rank the group's own rank in each quorum. It commits a
+step of the group if all ranks of the group vote for the step. Flags are spelt as
+the arguments of torchft's ManagerServer.
 
 Once the manager listens, it prints its address on stdout. It ends on SIGTERM, and
 with exit code 1 on the request Kill, which gets no answer. Unless --bind says
@@ -38,7 +38,7 @@ otherwise, only this machine can reach the manager.`,
 	f.StringVar(&bind, "bind", "", "address to listen on (default 127.0.0.1:$TORCHFT_MANAGER_PORT, else any port)")
 	f.StringVar(&cfg.StoreAddress, "store_addr", "", "address where the group's ranks meet those of other groups (required)")
 	f.IntVar(&cfg.WorldSize, "world_size", 0, "ranks in the group (required)")
-	countedFlag(f, &heartbeat, units.Millisecond, "heartbeat_interval_ms", 100, "pause between heartbeats")
+	countedFlag(f, &heartbeat, units.Millisecond, "heartbeat_interval_ms", 100, "time between two heartbeats")
 	countedFlag(f, &connect, units.Millisecond, "connect_timeout_ms", 60_000, "how long a connection to the lighthouse may take")
 	f.IntVar(&cfg.QuorumRetries, "quorum_retries", 0, "how often a failed call to the lighthouse is repeated (default $TORCHFT_QUORUM_RETRIES, else 0)")
 	f.BoolVar(&cfg.Compat, "compat", false, "count requests and votes of disconnected callers, as torchft does")
@@ -76,7 +76,7 @@ func managerEnvironment(cmd *cobra.Command, cfg *manager.Config, bind *string) e
 	if retries := os.Getenv("TORCHFT_QUORUM_RETRIES"); retries != "" && !cmd.Flags().Changed("quorum_retries") {
 		n, err := strconv.Atoi(retries)
 		if err != nil {
-			return fmt.Errorf("TORCHFT_QUORUM_RETRIES is %q: it must be a number", retries)
+			return fmt.Errorf("TORCHFT_QUORUM_RETRIES is %q: it must be a whole number", retries)
 		}
 		cfg.QuorumRetries = n
 	}

@@ -58,11 +58,11 @@ sends the first packet to another, or with a mark before that.
 
 After CMD a line on standard error says whether the network matched its plan
 since the clock started. --out writes all measurements to fidelity.json, and the
-events to programs.jsonl. With --strict an invalid network makes the exit code
-3, unless CMD's own is not 0.
+events to programs.jsonl. With --strict, testbed net exits with 3 if the network
+is invalid and CMD's exit code is 0.
 
 With --hosts the nodes are on several hosts, and CMD is on the first. testbed in
-runs programs in all nodes alike. For a node on another host it passes on
+runs programs in all nodes alike. For a node on another host, testbed in passes on
 standard input, output and error, signals and the exit code, without a terminal.
 
 --pcap writes the frames that leave and reach a node to NODE.pcap, in the

@@ -27,18 +27,18 @@ func planCommand() *cobra.Command {
 join_timeout of the policy torchft is shorter than a round. Installs nothing and
 needs no rights.
 
---measure builds a small network for some seconds, and measures how much traffic of
-a reduction this machine carries. It proposes a dilation (real.dilation) at which
-the machine can carry the scenario's traffic.
+--measure builds a small network for some seconds, and measures how much reduction
+traffic this machine can handle. It proposes a dilation (real.dilation) at which
+the machine can handle the scenario's traffic.
 
 --hosts N shows which nodes are on which of N equal hosts, the traffic between the
-hosts, and how fast their network has to be. A real run places nodes by the
-processors of its hosts and the delays between them. --place decides it instead:
+hosts, and how fast the hosts' network has to be. A real run places nodes by the
+processors of its hosts and the delays between them. With --place you place them:
 --place w0-w3/w4,w5/w6 for three hosts, the leader first.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	setFlag(cmd, &set)
-	cmd.Flags().BoolVar(&measured, "measure", false, "measure the load that this machine carries, and propose a dilation")
+	cmd.Flags().BoolVar(&measured, "measure", false, "measure how much traffic this machine can handle, and propose a dilation")
 	cmd.Flags().IntVar(&hosts, "hosts", 1, "number of hosts")
 	cmd.Flags().StringVar(&place, "place", "", "the workers of each host, as w0-w3/w4,w5, the leader first; see docs/hosts.md")
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {

@@ -145,13 +145,13 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.ReduceAbort:
 		p.line("all-reduce %d was aborted in round %d (rule: %s)", e.Epoch, e.Round, e.Reason.Rule)
 	case record.Diverged:
-		p.line("outer step %d is repeated by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
+		p.line("outer step %d is taken a second time, by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
 	case record.Undone:
 		p.line("lineage %d has lost its last %s", e.Lineage, words.Count(e.Step, "outer step"))
 	case record.FetchStart:
 		p.describe("%s fetches the outer state from %s", e.Node, e.From)
 	case record.Horizon:
-		p.line("the run has reached its horizon, the time limit of the scenario")
+		p.line("the run has reached the horizon, which is the scenario's time limit")
 	}
 }
 

@@ -33,12 +33,14 @@ one scenario. The report is one HTML file that needs no network: which workers
 were slow, what the policy did and why, what it gained, and whether to trust it.
 If DIR has no predictions of the simulator, the command simulates them now.
 
-For the directory that testbed launch or net wrote with --out it shows what every
-node did, its traffic and processor time, the injects, and the programs' marks.
+For the directory that testbed launch or net wrote with --out, the report shows
+what every node did, its traffic and processor time, the injects, and the marks
+of programs.
 
-For the directory of a sweep it shows the effect of the fields: curves of one
-field, heat maps of more, and which policy is faster where. For a file printed by
-testbed estimate --json it writes the page of testbed estimate --html.
+For the directory of a sweep, the report shows the effect of the fields: curves
+of one field, heat maps of more, and which policy is faster where. For a file
+printed by testbed estimate --json, the command writes the page of testbed
+estimate --html.
 
 Where a model was trained, the loss comes first. --loss chooses the target loss:
 a policy's time ends when the loss reaches it.
@@ -128,7 +130,7 @@ func pictureOf(cmd *cobra.Command, file, what string, rec *runs.Record) (func(io
 	case what != "auto" && what != "loss" && what != "lanes":
 		return nil, errs.Usagef("--draw %s: choose loss, lanes or auto", what)
 	case what == "loss" && !trained:
-		return nil, errs.Usagef("--draw loss: these runs do not have losses of every policy; choose lanes")
+		return nil, errs.Usagef("--draw loss: not every policy has a run with losses; choose lanes")
 	case what == "lanes" || !trained:
 		if format == picture.PDF {
 			return nil, errs.Usagef("--picture %s: only losses are drawn as PDF; name an SVG file", file)

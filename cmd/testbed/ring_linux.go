@@ -47,7 +47,7 @@ gloo, PyTorch's all-reduce of the float32 values, and iperf3, a TCP transfer of
 the bound's bytes from each node to the next.
 
 With a SCENARIO the network has that scenario's workers, in order of their ids,
-and its real.links as a run has them at its start. Injects and traces are not
+and its real.links as they are at the start of a run. Injects and traces are not
 played. The bound is the slowest link's.
 
 Where no link has delay or loss, --links auto uses a kernel bridge, which costs
@@ -112,7 +112,7 @@ func (r *ringFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if r.row && (r.format.json || r.format.name != formatText) {
-		return errs.Usagef("--row and --json or --format: choose one")
+		return errs.Usagef("--row cannot be combined with --json or --format; choose one of them")
 	}
 	if r.rate != "0" {
 		if r.Links.Rate, err = shaping.ParseRate(r.rate); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -140,6 +141,9 @@ if the emulation did not match its plan (fidelity invalid).`,
 		if policyName != "" && stack != "" {
 			return errs.Usagef("--policy and --stack cannot be combined: a stack decides by itself who takes part")
 		}
+		if cmd.Flags().Changed("stack") && stack == "" {
+			return errs.Usagef("--stack is empty: name a stack, such as --stack gloo; testbed stacks lists them")
+		}
 		if resume != "" || stack != "" {
 			return nil // it goes on under the same limit; a stack has policies of its own
 		}
@@ -176,8 +180,11 @@ if the emulation did not match its plan (fidelity invalid).`,
 		}
 		sum, err := flags.player(cmd, true)(cmd.Context(), r)
 		if err != nil {
+			if sum.Dir == "" && flags.out == "" {
+				_ = os.Remove(r.Dir) // if it is empty, nothing has run
+			}
 			if sum.Dir != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", sum.Dir)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the record of the unfinished run is in %s\n", sum.Dir)
 			}
 			return err
 		}

@@ -19,7 +19,7 @@ const killTokenVariable = "TESTBED_KILL_TOKEN"
 
 // killTokenFlag asks for the token that allows a caller to kill a server.
 func killTokenFlag(cmd *cobra.Command, token *string) {
-	cmd.Flags().StringVar(token, "kill_token", "", "token that the request Kill must carry; required if other machines reach the port (default $"+killTokenVariable+")")
+	cmd.Flags().StringVar(token, "kill_token", "", "token that the request Kill must contain; required if other machines can reach the port (default $"+killTokenVariable+")")
 	cmd.PreRun = func(*cobra.Command, []string) {
 		if *token == "" {
 			*token = os.Getenv(killTokenVariable)
@@ -38,7 +38,7 @@ func serve(cmd *cobra.Command, bind, hostname string, make func(address string) 
 	var config net.ListenConfig
 	l, err := config.Listen(cmd.Context(), "tcp", bind)
 	if err != nil {
-		return fmt.Errorf("--bind %s: %w", bind, err)
+		return fmt.Errorf("listening on --bind %s: %w", bind, err)
 	}
 	at := address(l, hostname)
 	s, err := make(at)

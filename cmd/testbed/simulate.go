@@ -27,11 +27,11 @@ func simulateCommand() *cobra.Command {
 the same trace, byte for byte. Times are in microseconds of scenario time.
 
 The network is churn's (--network churn): a message takes base_latency, a
-transfer base_latency + state_bytes / bandwidth_bpus. With --network links it is
-the planned links, as in a real run: a message takes the one-way delay of its
-path, and reductions and state fetches take their time at the planned rates.
---calibration adds the costs that were measured on this machine. With auto they
-are those of the latest testbed calibrate without arguments.
+transfer base_latency + state_bytes / bandwidth_bpus. With --network links the
+network is the planned links, as in a real run: a message takes the one-way delay
+of its path, and reductions and state fetches take their time at the planned
+rates. --calibration adds the costs that were measured on this machine. auto takes
+the costs of the latest testbed calibrate without arguments.
 
 --replay DIR replaces the scenario by the record of a real or simulated run. The
 durations of inner steps, reductions and state fetches, the joins, crashes,
@@ -44,8 +44,8 @@ With --trace - the trace goes to stdout and the result as text to stderr, as in
 churn's own program.
 
 With --train the workers train, bit for bit as in a real run with the same
-decisions. The result has the hashes of the outer states and, if the section
-train has a model, its losses.
+decisions. The result contains the hashes of the outer states and, if a model is
+trained, its losses.
 
 Exits with 3 if the run is incomplete.`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -65,7 +65,7 @@ A policy may have parameters, and may be given several times with different ones
 --policy baseline,straggler:k=1,straggler:k=5. The first policy is the reference
 of speed-ups.
 
-With --train every point trains as the section train says. The results have
+With --train every point trains as the section train says. The results contain
 losses, the time to a loss, and the cost of policies and fields at equal tokens
 and at equal rounds. Training that several points share is computed once.
 
@@ -75,21 +75,21 @@ and at equal rounds. Training that several points share is computed once.
 workers.count is the number of workers. Workers beyond those in the file are copies
 of them, in turn. --list reads assignments from a file, one JSON object a line.
 
-The directory of results has results.jsonl and results.csv with a row for each
+The directory of results contains results.jsonl and results.csv with a row for each
 point, columns.json, and summary.json. --resume --out DIR continues an interrupted
 sweep.`,
 	}
 	flags.declare(cmd)
 	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "FIELD=V1,V2,…: vary this field; may be given several times")
 	cmd.Flags().StringVar(&flags.list, "list", "", "file with assignments, one JSON object a line")
-	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with each of these seeds (default: the scenario's)")
+	cmd.Flags().StringVar(&flags.seeds, "seeds", "", "A..B: play each point with every seed from A to B (default: the scenario's seed)")
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", scenarios.PolicyNames, "policies to play, the reference first")
 	networkFlag(cmd, &flags.network, "network model of the simulator: churn or links")
 	cmd.Flags().BoolVar(&flags.train, "train", false, "train in the simulator, as the scenario's section train says")
 	lossFlag(cmd, &flags.loss, "the final loss of the first policy in the first cell")
 	cmd.Flags().BoolVar(&flags.real, "real", false, "play on a real network")
 	cmd.Flags().IntVar(&flags.repeat, "repeat", 1, "how often to play each point on the real network")
-	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip points that the directory of --out already has")
+	cmd.Flags().BoolVar(&flags.resume, "resume", false, "skip points whose results are already in the directory of --out")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, err := flags.plan(args[0])
 		if err != nil {

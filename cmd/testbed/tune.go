@@ -32,8 +32,8 @@ func tuneCommand() *cobra.Command {
 all processors, and keeps the Pareto front of wall-clock against work lost. The
 front is simulated again with held-out seeds. Then the best points, the first
 policy of the list, and the chosen policies with the scenario's own parameters
-are played on a real network. Kendall's tau compares the two orders: 1 is the
-same order, -1 the reverse.
+are played on a real network. Kendall's tau compares the simulated order with the
+measured one: 1 is the same order, -1 the reverse.
 
   testbed tune lognormal_16
   testbed tune mixed_gpus --policy baseline,straggler,adaptive --points 5000 --world sim
@@ -41,10 +41,9 @@ same order, -1 the reverse.
 With --train each point trains as the scenario's section train says, and the front
 is that of wall-clock against validation loss. Every point then takes as long as
 its training, so --points defaults to 50, --seeds to 3 and --held-out to 5.
-Training that several points share is computed once.
 
 testbed list --policies --json names the parameters that are searched, and their
-ranges. Other parameters have the scenario's value, or the value in --policy:
+ranges. Other parameters keep the scenario's value, or the value in --policy:
 straggler:sideline_limit=100 fixes sideline_limit for every point.
 
 Exits with 3 if a real run is not valid (see testbed run --help).`,
@@ -78,7 +77,7 @@ Exits with 3 if a real run is not valid (see testbed run --help).`,
 		}
 		if failed != nil && !invalid(failed) {
 			if t != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "the partial record is in %s\n", t.Dir)
+				fmt.Fprintf(cmd.ErrOrStderr(), "the record of the unfinished search is in %s\n", t.Dir)
 			}
 			return failed
 		}

@@ -117,7 +117,7 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 	} else if wrong == 0 {
 		fmt.Fprintf(out, "NOT OK: all %d pairs of nodes are as planned, but the lines above report another fault (%s links)\n", len(r.Pairs), r.Links)
 	} else {
-		fmt.Fprintf(out, "NOT OK: properties outside their tolerance: %d, in %d pairs of nodes (%s links)\n", wrong, len(r.Pairs), r.Links)
+		fmt.Fprintf(out, "NOT OK: properties outside their tolerance: %d; measured pairs of nodes: %d (%s links)\n", wrong, len(r.Pairs), r.Links)
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (o *Options) adopt() error {
 		o.GroupOf, o.Groups = s.LinkGroups, n
 	}
 	if o.Algorithm == allreduce.Hierarchical.String() && (o.GroupOf == nil || slices.Contains(o.GroupOf, -1)) {
-		return errs.Fieldf("algorithm", "is %s, but a worker of %s is in no group; put every worker into one of real.links.groups", o.Algorithm, s.Name)
+		return errs.Fieldf("algorithm", "is %s, but a worker of %s is in no group: put every worker into one of real.links.groups", o.Algorithm, s.Name)
 	}
 	return nil
 }
@@ -174,10 +174,10 @@ func (o *Options) check() error {
 		return errs.Fieldf("group_delay", "is %v, but there is only one group: set groups to at least 2", o.Links.GroupDelay)
 	}
 	if o.Hosts != nil && len(o.Against) > 0 {
-		return errs.Fieldf("against", "works on one host only; leave it out, or leave --hosts out")
+		return errs.Fieldf("against", "works on one host only: leave it out, or leave --hosts out")
 	}
 	if o.Timeout <= 0 {
-		return errs.Fieldf("timeout", "is %v; it must be above 0", o.Timeout)
+		return errs.Fieldf("timeout", "is %v: it must be above 0", o.Timeout)
 	}
 	// Input, output and as much again for the reduction. The exact mean is spread
 	// over all.

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -157,15 +159,20 @@ func (g *gloo) answers(patience time.Duration) (took, cpu float64, err error) {
 			return 0, 0, err
 		}
 		line, err := r.lines.ReadBytes('\n')
-		if err != nil {
-			return 0, 0, fmt.Errorf("reading the answer of rank %d: %w", rank, err)
+		switch {
+		case errors.Is(err, io.EOF):
+			return 0, 0, fmt.Errorf("the gloo program of rank %d ended without an answer", rank)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return 0, 0, fmt.Errorf("the gloo program of rank %d did not answer within %v", rank, patience)
+		case err != nil:
+			return 0, 0, fmt.Errorf("reading the answer of the gloo program of rank %d: %w", rank, err)
 		}
 		var a glooAnswer
 		if err := json.Unmarshal(line, &a); err != nil {
-			return 0, 0, fmt.Errorf("reading the answer of rank %d: %w", rank, err)
+			return 0, 0, fmt.Errorf("parsing the answer of the gloo program of rank %d: %w", rank, err)
 		}
 		if a.Error != "" {
-			return 0, 0, fmt.Errorf("rank %d failed: %s", rank, a.Error)
+			return 0, 0, fmt.Errorf("the gloo program of rank %d failed: %s", rank, a.Error)
 		}
 		took, cpu = max(took, a.Took), cpu+a.CPU
 	}

@@ -50,7 +50,7 @@ const leadTime = 50 * time.Millisecond
 func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	b := &benchmark{s: s}
 	if err := json.Unmarshal(spec, &b.spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, a benchmark: %w", err)
 	}
 	if len(b.spec.Against) > 0 {
 		b.chooseTCP()
@@ -122,13 +122,13 @@ func (b *benchmark) startWorkers() error {
 		}
 		b.workers = append(b.workers, c)
 	}
-	return b.s.Await(network.StartupPatience+b.preparation(), "the workers to start", func() bool {
+	return b.s.AwaitAll(network.StartupPatience+b.preparation(), "the workers to start", func() (missing []string) {
 		for _, c := range b.workers {
 			if !c.Ready {
-				return false
+				missing = append(missing, c.Name)
 			}
 		}
-		return true
+		return missing
 	})
 }
 
@@ -230,7 +230,7 @@ func (b *benchmark) order(o bench.Order, ahead []time.Duration, patience time.Du
 func (b *benchmark) answered(rank int, data json.RawMessage) error {
 	var r bench.Report
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", b.spec.Nodes[rank], err)
+		return fmt.Errorf("internal error: parsing the answer of %s: %w", b.spec.Nodes[rank], err)
 	}
 	switch {
 	case r.Reduced != nil:

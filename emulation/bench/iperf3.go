@@ -77,7 +77,7 @@ func (t *tool) awaitText(text string) error {
 	for !strings.Contains(string(seen), text) {
 		n, err := t.out.Read(buf)
 		if err != nil {
-			return fmt.Errorf("reading the output of %s: %w", t.name, err)
+			return fmt.Errorf("waiting for %s to print %q: %w", t.name, text, err)
 		}
 		seen = append(seen, buf[:n]...)
 	}

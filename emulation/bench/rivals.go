@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -121,6 +122,9 @@ func (t *tool) finish(patience time.Duration) ([]byte, error) {
 	data, err := io.ReadAll(t.out)
 	if err != nil {
 		t.process.Kill()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, fmt.Errorf("%s did not end within %v", t.name, patience)
+		}
 		return nil, fmt.Errorf("reading the output of %s: %w", t.name, err)
 	}
 	if status := t.process.Wait(); !status.Success() {

@@ -47,7 +47,7 @@ var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, Handsh
 // the same key, which is derived from it, and accept no other.
 func credentials(token string) (*tls.Config, error) {
 	if len(token) < leastToken {
-		return nil, fmt.Errorf("the token has %d characters, but needs at least %d; make one with openssl rand -hex 16", len(token), leastToken)
+		return nil, fmt.Errorf("the token is %d characters long, but must be at least %d characters long; make one with openssl rand -hex 16", len(token), leastToken)
 	}
 	seed, err := hkdf.Key(sha256.New, []byte(token), nil, protocol, ed25519.SeedSize)
 	if err != nil {

@@ -143,7 +143,7 @@ func TestAnotherTokenGetsNobodyIn(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("the leader waits on for a host that has another token")
 	}
-	if _, err := Join(ctx, l.Addr().String(), "short", Hello{}); err == nil || !strings.Contains(err.Error(), "needs at least 16") {
+	if _, err := Join(ctx, l.Addr().String(), "short", Hello{}); err == nil || !strings.Contains(err.Error(), "must be at least 16") {
 		t.Error(err)
 	}
 }

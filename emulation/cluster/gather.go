@@ -170,14 +170,14 @@ func (c *Cluster) inherit(file *os.File, name string) {
 func (c *Cluster) connect(h *HostConn) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("connecting host %s with the sandbox: %w", h.Name, os.NewSyscallError("socketpair", err))
+		return fmt.Errorf("connecting the sandbox with host %s: %w", h.Name, os.NewSyscallError("socketpair", err))
 	}
 	c.inherit(os.NewFile(uintptr(fds[1]), "host"), hostFile(h.Index))
 	ours := os.NewFile(uintptr(fds[0]), "host")
 	conn, err := net.FileConn(ours)
 	ours.Close()
 	if err != nil {
-		return fmt.Errorf("connecting host %s with the sandbox: %w", h.Name, err)
+		return fmt.Errorf("connecting the sandbox with host %s: %w", h.Name, err)
 	}
 	c.relays.Go(func() {
 		defer conn.Close()

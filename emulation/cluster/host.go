@@ -59,7 +59,7 @@ func (h *hostJob) take(o order) error {
 	case o.Start != nil:
 		return h.start(o.Start)
 	case h.network == nil:
-		return errors.New("an order arrived before the network was built")
+		return errors.New("internal error: the leader sent an order before the order to build the network")
 	case o.Fill != nil:
 		return h.fill(o.Child, o.Fill)
 	case o.Child != "":

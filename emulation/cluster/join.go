@@ -63,10 +63,10 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 		}
 		var refused *quic.TransportError
 		if errors.As(err, &refused) && refused.ErrorCode.IsCryptoError() {
-			return nil, fmt.Errorf("the leader at %s has a different token; give all hosts the same token: %w", leader, err)
+			return nil, fmt.Errorf("the leader at %s has a different token: %w; give all hosts the same token", leader, err)
 		}
 		if time.Since(begin) > joinPatience || ctx.Err() != nil {
-			return nil, fmt.Errorf("reaching the leader at %s: %w: %w", leader, errNoLeader, err)
+			return nil, fmt.Errorf("%w at %s: %w; check the address, whether the leader's command is running, and whether the network allows UDP", errNoLeader, leader, err)
 		}
 		select {
 		case <-ctx.Done():

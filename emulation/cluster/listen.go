@@ -70,7 +70,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	go func() {
 		select {
 		case err := <-l.strange:
-			cancel(fmt.Errorf("a host with wrong credentials tried to join the run: %w; give all hosts the same token", err))
+			cancel(fmt.Errorf("a host could not join the run: %w; give all hosts the same token", err))
 		case <-ctx.Done():
 		}
 	}()
@@ -78,7 +78,7 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 	for missing := count - 1; missing > 0; {
 		conn, err := l.listener.Accept(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("waiting for the other hosts (%d of %d are missing): %w", missing, count-1, context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for the other hosts (missing: %d of %d): %w", missing, count-1, context.Cause(ctx))
 		}
 		h, err := greet(ctx, conn)
 		if err == nil {

@@ -21,7 +21,7 @@ const (
 	// settleTime is how long after a burst its last frames are awaited: hosts do
 	// not begin at the same moment, and some queues are long.
 	settleTime = 300 * time.Millisecond
-	// patience is how long other hosts may take to answer.
+	// patience is how long another host may send no answer.
 	patience = 30 * time.Second
 	// frameSize is the size of a burst's frames. No network fragments them.
 	frameSize = 1200
@@ -82,7 +82,7 @@ func (m *Meter) do(ctx context.Context, o MeterOrder) (a MeterAnswer, err error)
 			return a, err
 		}
 	case m.tunnel == nil:
-		return a, fmt.Errorf("measuring the hosts' network: the tunnel between the hosts is not open")
+		return a, fmt.Errorf("internal error: the leader asked for a measurement before the tunnel between the hosts was open")
 	case o.Repeat:
 		m.tunnel.reopen()
 	case o.Burst != nil:
@@ -240,7 +240,7 @@ func (t *meterTunnel) reopen() {
 func (t *meterTunnel) oneWay(ctx context.Context) ([]time.Duration, error) {
 	for begin := time.Now(); ; {
 		t.mu.Lock()
-		opened, waiting := t.tunnel.Opened()
+		opened, waiting, answered := t.tunnel.Opened()
 		err := t.err
 		t.mu.Unlock()
 		switch {
@@ -248,7 +248,7 @@ func (t *meterTunnel) oneWay(ctx context.Context) ([]time.Duration, error) {
 			return nil, fmt.Errorf("measuring the hosts' network: %w", err)
 		case opened:
 			return t.delays(), nil
-		case time.Since(begin) > patience:
+		case min(time.Since(begin), time.Since(t.epoch)-answered) > patience:
 			return nil, fmt.Errorf("the host %s does not answer the host %s; allow UDP between the hosts, and name the leader by an address that all hosts can reach", waiting, t.config.Hosts[t.config.Self].Name)
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {

@@ -148,7 +148,7 @@ func (p *placing) measure(ctx context.Context) (err error) {
 		return err
 	}
 	if unlimited {
-		p.progress("some links between hosts have no rate: the run does not check in advance that the hosts' network can carry their traffic")
+		p.progress("some planned paths between hosts have no rate limit: the run does not check in advance whether the hosts' network is fast enough for these paths")
 	}
 	n := len(p.hosts)
 	p.carried = matrix(n)
@@ -199,7 +199,7 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 		return nil
 	}
 	const mega = 1e6
-	return fmt.Errorf("by plan, %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts carried only %.3g Mbit/s, of which %.0f %% may be used; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
+	return fmt.Errorf("by plan, %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts transferred only %.3g Mbit/s, and a run may use only %.0f %% of that; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
 		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
 }
 
@@ -222,7 +222,7 @@ func (p *placing) record() *Record {
 	var words []string
 	for k, nodes := range NodesByHost(p.network.Plan, p.of) {
 		r.Hosts = append(r.Hosts, HostRecord{p.hosts[k], nodes})
-		words = append(words, fmt.Sprintf("host %s has %s", p.hosts[k].Name, strings.Join(nodes, " ")))
+		words = append(words, fmt.Sprintf("host %s runs %s", p.hosts[k].Name, strings.Join(nodes, " ")))
 		for to, h := range p.hosts {
 			if to != k {
 				r.Underlay = append(r.Underlay, UnderlayPath{p.hosts[k].Name, h.Name, p.underlay[k][to], p.reductions[k][to], p.fetch[k][to], p.carried[k][to]})

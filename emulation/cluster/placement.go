@@ -147,7 +147,7 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != hosts {
-		return nil, fmt.Errorf("%q has nodes for %s, but the run has %s; write the nodes of each host, with / between hosts, as w0,w1/w2/w3-w5", text, errs.Count(len(parts), "host"), errs.Count(hosts, "host"))
+		return nil, fmt.Errorf("%q names nodes for %s, but the run has %s; separate the hosts by /, as in w0,w1/w2/w3-w5", text, errs.Count(len(parts), "host"), errs.Count(hosts, "host"))
 	}
 	names := make([]string, len(n.Plan.Nodes))
 	of := make([]int, len(n.Plan.Nodes))
@@ -228,7 +228,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		}
 	}
 	if fastest.from >= 0 {
-		lines = append(lines, fmt.Sprintf("the fastest planned path between hosts takes %v (%s→%s); the hosts' network has to be faster",
+		lines = append(lines, fmt.Sprintf("the fastest planned path between hosts takes %v (%s→%s); the hosts' network has to be faster than that",
 			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), slow.Nodes[fastest.from].Name, slow.Nodes[fastest.to].Name))
 	}
 	needs, unlimited, err := Traffic(n, of)
@@ -254,7 +254,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %.3g Mbit/s", most/1e6))
 	}
 	if unlimited {
-		lines = append(lines, "the needed rates leave out links without a rate")
+		lines = append(lines, "the traffic of paths without a rate limit is not counted")
 	}
 	return lines, nil
 }

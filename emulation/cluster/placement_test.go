@@ -256,7 +256,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("%v, %v; want %v", of, err, want)
 	}
 	for text, says := range map[string]string{
-		"w0/w1-w5":                   "has nodes for 2 hosts, but the run has 3 hosts",
+		"w0/w1-w5":                   "names nodes for 2 hosts, but the run has 3 hosts",
 		"w0/w1/w2,w7":                `host 2: there is no node "w7"; the nodes are`,
 		"w0,w1/w1,w2/w3-w5":          "w1 is on the hosts 0 and 1; name it once",
 		"w0/coordinator,w1/w2-w5":    "coordinator is on host 1, but belongs on the leader",

@@ -50,7 +50,7 @@ func Connect(s *network.Supervisor, layout *network.Layout) (*Hosts, error) {
 		}
 		file := s.File(hostFile(k))
 		if file == nil {
-			return nil, fmt.Errorf("the job has no connection to the host %s", host.Name)
+			return nil, fmt.Errorf("internal error: the sandbox has inherited no connection to the host %s", host.Name)
 		}
 		h.others = append(h.others, newRemoteHost(s, k, host.Name, file))
 	}
@@ -216,7 +216,7 @@ func newRemoteHost(s *network.Supervisor, index int, name string, conn io.ReadWr
 		for {
 			var n network.Note
 			if err := in.Decode(&n); err != nil {
-				n = network.Note{Error: fmt.Sprintf("the connection to the host %s has ended: %v", name, err), Lost: name}
+				n = network.Note{Error: fmt.Sprintf("the connection to the host %s ended unexpectedly: %v", name, err), Lost: name}
 			}
 			s.Post(func() error { return h.heard(n) })
 			if n.Error != "" || n.Done {
@@ -253,7 +253,7 @@ func (h *remoteHost) order(o order) {
 	case h.orders <- o:
 	default:
 		h.s.Post(func() error {
-			return &network.LostError{Host: h.name, Why: fmt.Sprintf("the host %s has stopped reading orders", h.name)}
+			return &network.LostError{Host: h.name, Why: fmt.Sprintf("the host %s no longer reads the leader's messages", h.name)}
 		})
 	}
 }
@@ -274,7 +274,7 @@ func (h *remoteHost) heard(n network.Note) error {
 	}
 	var r hostReport
 	if err := json.Unmarshal(n.Data, &r); err != nil {
-		return fmt.Errorf("reading a report of the host %s: %w", h.name, err)
+		return fmt.Errorf("internal error: parsing a report of the host %s: %w", h.name, err)
 	}
 	switch {
 	case r.Up:

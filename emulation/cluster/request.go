@@ -156,7 +156,7 @@ func readToken(from io.Reader) (string, error) {
 		return token, nil
 	}
 	if err == io.EOF || err == nil {
-		return "", fmt.Errorf("standard input has no token; give all hosts the same token, for example from openssl rand -hex 16")
+		return "", fmt.Errorf("standard input contains no token; give all hosts the same token, for example from openssl rand -hex 16")
 	}
 	return "", fmt.Errorf("reading the token from standard input: %w", err)
 }

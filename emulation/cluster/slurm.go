@@ -106,7 +106,7 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 	go func() {
 		defer close(s.ended)
 		err := s.command.Wait()
-		failed(fmt.Errorf("srun, which has started the hosts, ended: %v\n%s", err, strings.TrimSpace(s.output.String())))
+		failed(fmt.Errorf("srun, which started the hosts, ended unexpectedly: %v\n%s", err, strings.TrimSpace(s.output.String())))
 	}()
 	return s, nil
 }

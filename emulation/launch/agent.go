@@ -91,6 +91,7 @@ type agentSpec struct {
 	// Peers are the addresses to which a first byte is awaited; nil: it is not
 	// awaited.
 	Peers []netip.Addr
+	Most  Most
 }
 
 // agent is the process that manages the program of a node, in the node.
@@ -104,6 +105,8 @@ type agent struct {
 	running int // the process group of the program, 0 if none runs
 
 	pace *pace
+
+	marks, markBytes int // that have come from all programs of the node
 }
 
 // RunAgent is the process that manages the program of a node, in the node.
@@ -122,7 +125,12 @@ func RunAgent(self *network.Self) error {
 	a.roster.spare = append(a.roster.spare, a.spec.Spare...)
 	a.pace = newPace(a.roster, self.Raise)
 	go a.pace.keep(func(s sample) { self.Tell(agentReport{Sample: &s}) })
-	err = programs.ServeMarks(a.spec.Node, func(m programs.Mark) { a.self.Tell(agentReport{Mark: &m}) })
+	err = programs.ServeMarks(a.spec.Node, func(m programs.Mark) {
+		m.Node = a.spec.Node // whatever the sender says
+		if !a.tooMany(len(m.Type)) {
+			a.self.Tell(agentReport{Mark: &m})
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -133,7 +141,7 @@ func RunAgent(self *network.Self) error {
 		}
 		go func() {
 			if err := wait(); err != nil {
-				self.Log.Error("watching for the first byte between workers", "err", err)
+				self.Log.Error("this node could not watch for the first byte between workers", "err", err)
 				return
 			}
 			self.Tell(agentReport{Carried: true})
@@ -209,7 +217,8 @@ func (a *agent) start(p cluster.Program) error {
 		}
 		return err
 	}
-	sinks := []func([]byte){a.show(1), a.show(2), a.mark()}
+	marks := a.mark()
+	sinks := []func([]byte){a.show(1), a.show(2), marks.take}
 	for _, sink := range sinks {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -236,7 +245,7 @@ func (a *agent) start(p cluster.Program) error {
 	for _, o := range outputs {
 		go o.pass()
 	}
-	go a.await(cmd, outputs)
+	go a.await(cmd, outputs, marks)
 	return nil
 }
 
@@ -248,26 +257,69 @@ func (a *agent) show(stream int) func([]byte) {
 	}
 }
 
-// mark handles the marks that a program writes, one on each line.
-func (a *agent) mark() func([]byte) {
-	var lines splitter
-	complained := false
-	return func(data []byte) {
-		for _, line := range lines.take(data) {
-			m, err := programs.ParseMark(line, a.spec.Node)
-			switch {
-			case err == nil:
-				a.self.Tell(agentReport{Mark: &m})
-			case !complained:
-				complained = true
-				a.self.Tell(agentReport{Complaint: fmt.Sprintf("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)})
-			}
-		}
+// marks are the marks that a program writes, one on each line.
+type marks struct {
+	agent *agent
+
+	mu         sync.Mutex
+	lines      splitter
+	complained map[string]bool // kinds of errors that have been reported
+}
+
+func (a *agent) mark() *marks { return &marks{agent: a, complained: map[string]bool{}} }
+
+// take takes a piece of what the program has written.
+func (m *marks) take(data []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, line := range m.lines.take(data) {
+		m.line(line)
 	}
 }
 
+// end takes what the program has left unfinished.
+func (m *marks) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, line := range m.lines.end() {
+		m.line(line)
+	}
+}
+
+func (m *marks) line(line []byte) {
+	a := m.agent
+	if a.tooMany(len(line)) {
+		m.complain("the programs of the node wrote too many marks (more than %d, or %d MiB): all further marks are ignored", a.spec.Most.Marks, a.spec.Most.MarkBytes>>20)
+		return
+	}
+	mark, err := programs.ParseMark(line, a.spec.Node)
+	if err != nil {
+		m.complain("invalid mark on descriptor %d (%s): %v", marksFD, envMarks, err)
+		return
+	}
+	a.self.Tell(agentReport{Mark: &mark})
+}
+
+// complain reports the first error of a kind in a program's marks.
+func (m *marks) complain(format string, args ...any) {
+	if !m.complained[format] {
+		m.complained[format] = true
+		m.agent.self.Tell(agentReport{Complaint: fmt.Sprintf(format, args...)})
+	}
+}
+
+// tooMany counts a mark of that many bytes, and reports whether there are too many.
+func (a *agent) tooMany(bytes int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.marks++
+	a.markBytes += bytes
+	most := a.spec.Most
+	return most.Marks > 0 && a.marks > most.Marks || most.MarkBytes > 0 && a.markBytes > most.MarkBytes
+}
+
 // await reports the end of the program, after its last output.
-func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
+func (a *agent) await(cmd *exec.Cmd, outputs []*output, marks *marks) {
 	// The number stays the program's until it is waited for, because signals may
 	// be under way.
 	var info unix.Siginfo
@@ -284,6 +336,9 @@ func (a *agent) await(cmd *exec.Cmd, outputs []*output) {
 		o.drain()
 	}
 	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ws.Signaled() { // a program that was killed may have been about to write
+		marks.end()
+	}
 	e := &Ended{Node: a.spec.Node, Code: ws.ExitStatus()}
 	if ws.Signaled() {
 		e.Signal = ws.Signal()

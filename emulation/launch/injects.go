@@ -9,6 +9,32 @@ import (
 	"testbed/scenarios/resolved"
 )
 
+// applies reports whether an inject can act on programs at all, with or without a central
+// one.
+func applies(in faults.Inject, central bool) bool {
+	switch in.Op {
+	case faults.Leave, faults.Fail, faults.FailReduce:
+		return false
+	case faults.CoordinatorCrash:
+		return central
+	}
+	return true
+}
+
+// LeftOut are the injects of a scenario that act on no program, with reasons. cannot has
+// reasons as in Options.
+func LeftOut(s *resolved.Scenario, central bool, cannot map[faults.Op]string) (all []string) {
+	for _, in := range s.Injects {
+		switch why := cannot[in.Op]; {
+		case why != "":
+			all = append(all, fmt.Sprintf("%s: %s", in, why))
+		case !applies(in, central):
+			all = append(all, fmt.Sprintf("%s: this inject cannot apply to programs", in))
+		}
+	}
+	return all
+}
+
 // injectsOf returns the injects of a scenario that act on programs. Injects
 // that act on links are not among them. unfit describes the injects that cannot
 // act on a program. cannot has reasons for injects that these programs cannot
@@ -17,6 +43,10 @@ func injectsOf(s *resolved.Scenario, central bool, cannot map[faults.Op]string) 
 	zero := s.ClockDuration(s.FirstJoin())
 	var left []string
 	for _, in := range s.Injects {
+		if !applies(in, central) && cannot[in.Op] == "" {
+			left = append(left, in.String())
+			continue
+		}
 		i := Inject{Op: in.Op, At: s.ClockDuration(in.At) - zero}
 		if in.ID != nil {
 			i.Node = in.ID.Node()
@@ -30,7 +60,7 @@ func injectsOf(s *resolved.Scenario, central bool, cannot map[faults.Op]string) 
 			continue
 		case faults.Pause:
 			if in.Heartbeats {
-				unfit = append(unfit, fmt.Sprintf("Pause %s with heartbeats cuts %s off from the other workers, but does not stop its program", i.Node, i.Node))
+				unfit = append(unfit, fmt.Sprintf("Pause %[1]s with heartbeats: true cuts %[1]s off from the other workers, but does not stop the program of %[1]s", i.Node))
 				continue
 			}
 		case faults.Slow:
@@ -40,15 +70,7 @@ func injectsOf(s *resolved.Scenario, central bool, cannot map[faults.Op]string) 
 		case faults.Preempt:
 			i.Notice = s.ClockDuration(in.Notice)
 		case faults.CoordinatorCrash:
-			if !central {
-				left = append(left, in.String())
-				continue
-			}
 			i.Op, i.Node, i.After = faults.Restart, policy.CoordinatorNode, s.ClockDuration(in.Down)
-		case faults.Crash, faults.Resume, faults.Restore:
-		default:
-			left = append(left, in.String())
-			continue
 		}
 		injects = append(injects, i)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -38,14 +40,15 @@ type driver struct {
 	over    bool
 
 	incarnations map[string]int
+	told         map[string]bool   // programs that were told to end, and not by an inject
 	injects      map[string]Action // injects whose outcome the node's agent will report
 }
 
 // RunLaunch is Run in the sandbox.
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
-	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, injects: map[string]Action{}, began: time.Now()}
+	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, told: map[string]bool{}, injects: map[string]Action{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, the programs to launch: %w", err)
 	}
 	d.machine = NewMachine(d.spec.Machine)
 	for _, line := range d.spec.Unfit {
@@ -84,8 +87,13 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 		return err
 	}
 	d.printer.close()
-	d.tellLeft()
-	result := Result{Exit: d.machine.Exit(), Cause: d.cause(), Unclocked: d.machine.Unclocked()}
+	left := d.left()
+	if d.machine.Exit() == 0 { // otherwise there is a better reason
+		for _, line := range left {
+			s.Tell("%s", line)
+		}
+	}
+	result := Result{Missed: append(d.machine.Missed(), left...), Exit: d.machine.Exit(), Cause: d.cause(), Limit: d.machine.Limited(), Unclocked: d.machine.Unclocked()}
 	if err := d.ground.Record(record.ProgramEvent{Type: record.ProgramsFinish, Code: &result.Exit, Cause: result.Cause}); err != nil {
 		return err
 	}
@@ -95,22 +103,20 @@ func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	return s.Hand(note{Result: &result})
 }
 
-// tellLeft reports what did not happen before the end.
-func (d *driver) tellLeft() {
-	if d.machine.Exit() != 0 {
-		return // there is a better reason
-	}
+// left is what was not due before the end, in words.
+func (d *driver) left() (lines []string) {
 	injects, late := d.machine.Left()
 	for _, node := range late {
-		d.s.Tell("%s was not started: all other programs had ended before its join_at", node)
+		lines = append(lines, node+" was not started: all other programs had ended before its join_at")
 	}
 	var words []string
 	for _, in := range injects {
 		words = append(words, fmt.Sprintf("%s %s", in.Op, in.Node))
 	}
 	if len(words) > 0 {
-		d.s.Tell("all programs had ended before these injects: %s", strings.Join(words, ", "))
+		lines = append(lines, "all programs had ended before these injects: "+strings.Join(words, ", "))
 	}
+	return lines
 }
 
 // prepare starts the agents and the printer.
@@ -132,7 +138,7 @@ func (d *driver) prepare() error {
 	for _, p := range d.spec.Machine.Programs {
 		nodes = append(nodes, p.Node)
 	}
-	d.printer, err = newPrinter(nodes, d.spec.Dir, d.spec.Colours, os.Stdout, os.Stderr,
+	d.printer, err = newPrinter(nodes, d.spec.Dir, d.spec.Most.Output, d.spec.Colours, os.Stdout, os.Stderr,
 		func(node string) {
 			d.s.Post(func() error { return d.order(node, order{Taken: true}) })
 		},
@@ -144,13 +150,13 @@ func (d *driver) prepare() error {
 	}
 	for _, node := range nodes {
 		agent, err := d.ground.Links.StartIn(node, network.ChildSpec{
-			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node), Peers: d.peers(node)}, Env: []string{"GOMAXPROCS=1"},
+			Name: "agent-" + node, Kind: KindAgent, Spec: agentSpec{Node: node, Spare: d.ground.Captures(node), Peers: d.peers(node), Most: d.spec.Most}, Env: []string{"GOMAXPROCS=1"},
 			OnData: func(data json.RawMessage) error { return d.heard(node, data) },
 			OnEnd: func(c *network.Child, reason string) error {
 				if d.over {
 					return nil
 				}
-				return fmt.Errorf("the process that looks after the program of %s has ended: %s", node, reason)
+				return fmt.Errorf("the process of testbed that runs the program of %s ended unexpectedly: %s; see %s", node, reason, d.s.Log("agent-"+node))
 			},
 		})
 		if err != nil {
@@ -158,13 +164,13 @@ func (d *driver) prepare() error {
 		}
 		d.agents[node] = agent
 	}
-	return d.s.Await(network.StartupPatience, "the agents in the nodes to start", func() bool {
-		for _, a := range d.agents {
-			if !a.Ready {
-				return false
+	return d.s.AwaitAll(network.StartupPatience, "a process of testbed to start in every node", func() (missing []string) {
+		for _, node := range nodes {
+			if !d.agents[node].Ready {
+				missing = append(missing, node)
 			}
 		}
-		return true
+		return missing
 	})
 }
 
@@ -226,9 +232,12 @@ func (d *driver) do(a Action) error {
 			if err := d.injected(a, nil); err != nil {
 				return err
 			}
+		} else {
+			d.told[a.Node] = true
 		}
 		return d.order(a.Node, order{Signal: a.Signal})
 	case Kill:
+		d.told[a.Node] = true
 		return d.order(a.Node, order{Kill: true})
 	case PowerOff:
 		d.injects[a.Node] = a
@@ -297,7 +306,7 @@ func (d *driver) injected(a Action, met *met) error {
 		e.Processes, e.Left, e.Duration = &met.Processes, met.Left, policy.Time(met.Took.Microseconds())
 		text += " affected " + processes(met.Processes)
 		if met.Left > 0 {
-			text += fmt.Sprintf("; %d more could not be stopped while waiting for a device", met.Left)
+			text += fmt.Sprintf("; processes that wait for a device and could not be stopped: %d", met.Left)
 		}
 	}
 	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
@@ -314,7 +323,7 @@ func processes(n int) string {
 
 // slowed records the result of a Slow.
 func (d *driver) slowed(node string, s *slowed) error {
-	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was %.3g times slower (intended: %.3g)",
+	d.s.Tell("under Slow, %s used %.3g of a processor while it computed, and %.3g before Slow: it was slower by a factor of %.3g (intended: %.3g)",
 		node, s.Used, s.Before, s.Before/s.Used, s.Before/s.Intended)
 	return d.ground.Record(record.ProgramEvent{Type: record.ProgramSlowed, Node: node, ShareBefore: s.Before, ShareIntended: s.Intended, ShareUsed: s.Used})
 }
@@ -335,8 +344,9 @@ func (d *driver) start(a Action) error {
 		return err
 	}
 	if d.incarnations[a.Node] = a.Incarnation; a.Incarnation > 0 {
-		d.s.Tell("%.1f s: %s is started again, incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
+		d.s.Tell("%.1f s: the program of %s starts again, as incarnation %d", time.Since(d.began).Seconds(), a.Node, a.Incarnation)
 	}
+	d.told[a.Node] = false
 	return d.order(a.Node, order{Start: &cluster.Program{Node: a.Node, Command: s.Command, Env: env, Dir: d.dir}})
 }
 
@@ -344,7 +354,7 @@ func (d *driver) start(a Action) error {
 func (d *driver) heard(node string, data json.RawMessage) error {
 	var r agentReport
 	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("reading a report of node %s: %w", node, err)
+		return fmt.Errorf("internal error: parsing a report of node %s: %w", node, err)
 	}
 	switch {
 	case d.over: // the printer is about to close
@@ -352,7 +362,7 @@ func (d *driver) heard(node string, data json.RawMessage) error {
 		d.printer.in <- piece{node: node, stream: r.Stream, data: r.Data}
 	case r.Ended != nil:
 		d.printer.in <- piece{node: node, ended: true}
-		e := record.ProgramEvent{Type: record.ProgramExit, Node: node, Incarnation: d.incarnations[node], Code: &r.Ended.Code, Cause: r.Ended.Why}
+		e := record.ProgramEvent{Type: record.ProgramExit, Node: node, Incarnation: d.incarnations[node], Code: &r.Ended.Code, Cause: r.Ended.Why, Told: d.told[node]}
 		if r.Ended.Signal != 0 {
 			e.Signal = unix.SignalName(r.Ended.Signal)
 		}
@@ -409,6 +419,16 @@ func (d *driver) broken(err error) error {
 	return nil
 }
 
+// printable is a line of a program without characters that control a terminal.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, line)
+}
+
 // longestCause is the longest shown part of a program's last line.
 const longestCause = 300
 
@@ -428,7 +448,7 @@ func (d *driver) cause() string {
 	if strings.HasPrefix(c.Text, "could not") {
 		text = c.Node + " " + c.Text
 	}
-	if last := d.printer.nodes[c.Node].cause; last != "" {
+	if last := printable(d.printer.nodes[c.Node].cause); last != "" {
 		if len(last) > longestCause {
 			last = strings.ToValidUTF8(last[:longestCause], "") + " …"
 		}

@@ -47,8 +47,12 @@ type Options struct {
 	MasterPort int
 	Grace      time.Duration
 	KeepGoing  bool
+	Together   bool // as in Config
+	Unattended bool // as in Config
 	Clock      programs.Rule
 	Limits     Limits
+	// Most limits what is kept of each node.
+	Most Most
 	// Env are further variables of all programs.
 	Env []string
 	// Cannot has reasons by inject: injects that these programs cannot suffer. They
@@ -69,11 +73,21 @@ type Options struct {
 	Progress func(string)
 }
 
+// Most limits what is kept of a node: 0 is no limit. What comes after it is dropped, and a
+// line says so. Dropped marks do not count as progress.
+type Most struct {
+	Output, Marks, MarkBytes int
+}
+
 // Result is the result of a launch.
 type Result struct {
 	Exit int
 	// Cause is the first failure in words; empty if there was none.
 	Cause string
+	// Limit is the limit that has ended the launch in words; empty if none has.
+	Limit string
+	// Missed are injects and late programs that did not happen, in words.
+	Missed []string
 	// Fidelity is the network's fidelity since the start of the scenario's clock.
 	// It is nil if the clock never started; Unclocked gives the reason.
 	Fidelity  *monitor.Record
@@ -91,6 +105,7 @@ type spec struct {
 	Unfit   []string    // what happens to no program, in words
 	Env     []string
 	Factors string
+	Most    Most
 }
 
 // start describes how to start the program of a node.
@@ -181,7 +196,7 @@ func (o *Options) listen(job *network.Job, keep *programs.Recorder) (*Result, er
 		}
 		var told note
 		if err := json.Unmarshal(n.Data, &told); err != nil {
-			return nil, fmt.Errorf("reading the sandbox's messages: %w", err)
+			return nil, fmt.Errorf("internal error: parsing a message of the sandbox: %w", err)
 		}
 		if err := keep.Write(told.Event); err != nil {
 			return nil, err
@@ -203,8 +218,8 @@ func (o *Options) job() (*spec, error) {
 	s := o.Scenario
 	first := s.FirstJoin()
 	j := &spec{
-		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Clock: o.Clock, Limits: o.Limits},
-		Starts:  map[string]start{}, Dir: o.Dir, Zero: first, Env: o.Env, Factors: o.Factors,
+		Machine: Config{Grace: o.Grace, KeepGoing: o.KeepGoing, Together: o.Together, Unattended: o.Unattended, Clock: o.Clock, Limits: o.Limits},
+		Starts:  map[string]start{}, Dir: o.Dir, Zero: first, Env: o.Env, Factors: o.Factors, Most: o.Most,
 		Colours: [2]bool{o.Output == nil && coloured(os.Stdout), o.Output == nil && coloured(os.Stderr)},
 	}
 	if o.Grace < 0 {

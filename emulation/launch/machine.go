@@ -18,9 +18,15 @@ type Config struct {
 	Programs  []Program // in the order in which they are started
 	Grace     time.Duration
 	KeepGoing bool // the end of one program does not end the others
-	Clock     programs.Rule
-	Injects   []Inject // by their times
-	Limits    Limits
+	// Together marks programs that begin together: the launch fails if one of them ends
+	// before the clock has started. Late programs are not among them.
+	Together bool
+	// Unattended marks programs that nobody would interrupt twice: after a signal of the
+	// user they have Grace to end.
+	Unattended bool
+	Clock      programs.Rule
+	Injects    []Inject // by their times
+	Limits     Limits
 }
 
 // Limits end a launch that makes no progress. Each is a failure, and ends all
@@ -156,6 +162,8 @@ type Machine struct {
 	giveUpAt time.Duration
 	givesUp  bool
 	cause    *Cause
+	missed   []string // injects whose programs had ended, in words
+	limited  string   // the limit that has ended the launch, in words; or empty
 
 	now     time.Duration
 	actions []Action
@@ -180,6 +188,19 @@ func NewMachine(cfg Config) *Machine {
 
 // Cause is the first failure so far, nil without one.
 func (m *Machine) Cause() *Cause { return m.cause }
+
+// Limited is the limit that has ended the launch, in words; empty if none has.
+func (m *Machine) Limited() string { return m.limited }
+
+// running are the nodes of workers whose programs run.
+func (m *Machine) running() (nodes []string) {
+	for _, p := range m.programs {
+		if p.phase == running && !p.Central {
+			nodes = append(nodes, p.Node)
+		}
+	}
+	return nodes
+}
 
 // Exit is the exit code for the user.
 func (m *Machine) Exit() int {
@@ -210,6 +231,9 @@ func (m *Machine) Left() (injects []Inject, programs []string) {
 	}
 	return m.injects, programs
 }
+
+// Missed are the injects that had come when their programs had ended, in words.
+func (m *Machine) Missed() []string { return m.missed }
 
 // Next is when the machine needs a Tick, if ever.
 func (m *Machine) Next() (at time.Duration, ok bool) {
@@ -352,8 +376,12 @@ func (m *Machine) due() {
 		return
 	}
 	if d, is := m.limit(); is && m.now >= d.at {
+		m.limited = d.text
+		if nodes := m.running(); len(nodes) > 0 {
+			m.limited += "; still running: " + strings.Join(nodes, ", ")
+		}
 		if m.cause == nil {
-			m.cause = &Cause{Text: d.text, Code: ExitLimit}
+			m.cause = &Cause{Text: m.limited, Code: ExitLimit}
 		}
 		m.end(syscall.SIGTERM)
 		return
@@ -392,7 +420,9 @@ func (m *Machine) inject(in Inject) {
 		if p.phase == waiting {
 			what = "had not been started"
 		}
-		m.say("%s %s did not happen: the program of %[2]s %[3]s", in.Op, in.Node, what)
+		missed := fmt.Sprintf("%s %s did not happen: the program of %[2]s %[3]s", in.Op, in.Node, what)
+		m.missed = append(m.missed, missed)
+		m.say("%s", missed)
 		return
 	}
 	switch in.Op {
@@ -435,11 +465,13 @@ func (m *Machine) ended(e Ended) {
 	p := m.program(e.Node)
 	p.phase = over
 	early := p.Central && !m.ending && m.busy()
+	_, clocked := m.Clocked()
+	missing := m.cfg.Together && !clocked && !p.Late && !m.ending && !p.injured
 	code := e.Code
 	if e.Signal != 0 {
 		code = 128 + int(e.Signal)
 	}
-	if p.injured || p.Central && !early || code == 0 && !early {
+	if p.injured || p.Central && !early && !missing || code == 0 && !early && !missing {
 		return
 	}
 	if !p.killing { // processes that the program has left behind
@@ -455,11 +487,13 @@ func (m *Machine) ended(e Ended) {
 		text = "could not be started: " + e.Why
 	case e.Signal != 0:
 		text = fmt.Sprintf("was ended by signal %d (%s)", int(e.Signal), e.Signal)
+	case code == 0 && missing:
+		code, text = 1, "exited with code 0 before the programs began"
 	case code == 0:
 		code, text = 1, "exited with code 0 while programs of workers were still running"
 	}
 	m.cause = &Cause{Node: p.Node, Text: text, After: m.now - p.began, Code: code}
-	if !m.cfg.KeepGoing && m.signals == 0 {
+	if (!m.cfg.KeepGoing || missing) && m.signals == 0 {
 		m.end(syscall.SIGTERM)
 	}
 }
@@ -512,13 +546,17 @@ func (m *Machine) signalled(sig syscall.Signal) {
 		m.killAll()
 		return
 	}
+	if m.cfg.Unattended {
+		m.end(sig)
+		return
+	}
 	m.pass(sig)
 }
 
 // unheard ends all programs, as the loss of its reader would end a single one.
 func (m *Machine) unheard() {
 	if m.cause == nil {
-		m.cause = &Cause{Text: "nobody reads the output of the programs any more", Code: 128 + int(syscall.SIGPIPE)}
+		m.cause = &Cause{Text: "the reader of the programs' output has closed it", Code: 128 + int(syscall.SIGPIPE)}
 	}
 	if m.begun && !m.ending {
 		m.end(syscall.SIGTERM)

@@ -69,6 +69,7 @@ func workers(n int) (all []Program) {
 func TestMachine(t *testing.T) {
 	grace := ms(5000)
 	central := append([]Program{{Node: "coordinator", Central: true}}, workers(2)...)
+	together := Config{Programs: central, Grace: grace, KeepGoing: true, Together: true, Clock: programs.ClockMark}
 	late := append(workers(2), Program{Node: "w2", Late: true, JoinAt: ms(300)})
 	exit := func(node string, code int) Ended { return Ended{Node: node, Code: code} }
 	killed := func(node string) Ended { return Ended{Node: node, Code: -1, Signal: syscall.SIGKILL} }
@@ -126,6 +127,13 @@ func TestMachine(t *testing.T) {
 			{1110, killed("w0"), "", 11100},
 			{1120, killed("w1"), "finish", -1},
 		}, 137, "w0 was ended by signal 9 (killed) 1.11s"},
+		"interrupted, with nobody to do it twice": {Config{Programs: workers(2), Grace: grace, Unattended: true, Clock: programs.ClockCommand}, []step{
+			{0, Began{}, startAll, -1},
+			{1000, Signalled{syscall.SIGTERM}, "signal w0 terminated; signal w1 terminated", 6000},
+			{1100, exit("w0", 0), "", 6000},
+			{6000, Tick{}, "kill w1", 16000},
+			{6010, killed("w1"), "finish", -1},
+		}, 137, "w1 was ended by signal 9 (killed) 6.01s"},
 		"interrupted before the start": {Config{Programs: workers(2), Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Signalled{syscall.SIGTERM}, "", -1},
 			{10, Began{}, "finish", -1},
@@ -134,7 +142,7 @@ func TestMachine(t *testing.T) {
 			{0, Began{}, "start w0; start_clock", -1},
 			{10, Unheard{}, "signal w0 terminated", 5010},
 			{20, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
-		}, 141, " nobody reads the output of the programs any more 0s"},
+		}, 141, " the reader of the programs' output has closed it 0s"},
 
 		"the central program is first and last": {Config{Programs: central, Grace: grace, Clock: programs.ClockCommand}, []step{
 			{0, Began{}, "start coordinator; start w0; start w1; start_clock", -1},
@@ -258,7 +266,7 @@ func TestMachine(t *testing.T) {
 			{1000, Heard{"w0"}, "", 2000},
 			{2000, Tick{}, "signal w0 terminated", 7000},
 			{2100, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
-		}, 124, " the programs did not begin within 2 s: testbed mark start was not called 0s"},
+		}, 124, " the programs did not begin within 2 s: testbed mark start was not called; still running: w0 0s"},
 		"no marks any more": {Config{Programs: workers(1), Grace: grace, KeepGoing: true, Clock: programs.ClockMark, Limits: Limits{Startup: ms(2000), Silence: ms(500)}}, []step{
 			{0, Began{}, "start w0", 2000},
 			{1000, Marked{"w0"}, "start_clock", 1500},
@@ -266,13 +274,38 @@ func TestMachine(t *testing.T) {
 			{1900, Tick{}, "signal w0 terminated", 6900},
 			{6900, Tick{}, "kill w0", 16900},
 			{6910, killed("w0"), "finish", -1},
-		}, 124, " no program reported any progress for 0.5 s 0s"},
+		}, 124, " no program reported any progress for 0.5 s; still running: w0 0s"},
 		"longer than it may": {Config{Programs: workers(1), Grace: grace, Clock: programs.ClockCommand, Limits: Limits{Silence: ms(500), Length: ms(900)}}, []step{
 			{0, Began{}, "start w0; start_clock", 500},
 			{450, Heard{"w0"}, "", 900},
 			{900, Tick{}, "signal w0 terminated", 5900},
 			{950, exit("w0", 0), "finish", -1},
-		}, 124, " the programs were still running 0.9 s after the start of the clock 0s"},
+		}, 124, " the programs were still running 0.9 s after the start of the clock; still running: w0 0s"},
+		"a limit after a failure": {Config{Programs: workers(2), Grace: grace, KeepGoing: true, Clock: programs.ClockCommand, Limits: Limits{Silence: ms(500)}}, []step{
+			{0, Began{}, startAll, 500},
+			{10, exit("w1", 3), "kill w1", 500},
+			{500, Tick{}, "signal w0 terminated", 5500},
+			{510, exit("w0", 0), "finish", -1},
+		}, 3, "w1 exited with code 3 10ms"},
+		"one of those that begin together ends well": {together, []step{
+			{0, Began{}, "start coordinator; start w0; start w1", -1},
+			{10, exit("w1", 0), "kill w1; signal coordinator terminated; signal w0 terminated", 5010},
+			{20, exit("w0", 0), "", 5010},
+			{30, Ended{Node: "coordinator", Code: -1, Signal: syscall.SIGTERM}, "finish", -1},
+		}, 1, "w1 exited with code 0 before the programs began 10ms"},
+		"one of those that begin together fails": {together, []step{
+			{0, Began{}, "start coordinator; start w0; start w1", -1},
+			{10, exit("coordinator", 3), "kill coordinator; signal w0 terminated; signal w1 terminated", 5010},
+			{20, exit("w0", 0), "", 5010},
+			{30, exit("w1", 0), "finish", -1},
+		}, 3, "coordinator exited with code 3 10ms"},
+		"those that have begun go on": {together, []step{
+			{0, Began{}, "start coordinator; start w0; start w1", -1},
+			{10, Marked{"w0"}, "start_clock", -1},
+			{20, exit("w1", 3), "kill w1", -1},
+			{30, exit("w0", 0), "signal coordinator terminated", 5030},
+			{40, Ended{Node: "coordinator", Code: -1, Signal: syscall.SIGTERM}, "finish", -1},
+		}, 3, "w1 exited with code 3 20ms"},
 		"too late": {inject(Inject{Op: faults.Crash, Node: "w1", At: ms(100)}), []step{
 			{0, Began{}, startAll, 100},
 			{50, exit("w1", 0), "", 100},
@@ -292,6 +325,21 @@ func TestMachine(t *testing.T) {
 				t.Errorf("exit code %d, %q; want %d, %q", m.Exit(), cause, c.exit, c.cause)
 			}
 		})
+	}
+}
+
+// TestMachineLimited: the limit that ends a launch is known even if another failure came
+// first.
+func TestMachineLimited(t *testing.T) {
+	m := NewMachine(Config{Programs: workers(2), KeepGoing: true, Clock: programs.ClockCommand, Limits: Limits{Silence: ms(500)}})
+	m.Step(0, Began{})
+	m.Step(ms(10), Ended{Node: "w1", Code: 3})
+	if m.Limited() != "" {
+		t.Errorf("%q before the limit", m.Limited())
+	}
+	m.Step(ms(500), Tick{})
+	if want := "no program reported any progress for 0.5 s; still running: w0"; m.Limited() != want || m.Cause().Code != 3 {
+		t.Errorf("%q, want %q; %+v", m.Limited(), want, m.Cause())
 	}
 }
 

@@ -4,6 +4,7 @@ package launch
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -17,6 +18,7 @@ type printer struct {
 	done    chan struct{}
 	streams [2]io.Writer
 	nodes   map[string]*printed
+	most    int // bytes of a node that are written; 0: all
 }
 
 // piece is output of a node, or the end of its program.
@@ -34,15 +36,17 @@ type printed struct {
 	log    *os.File // nil: not kept
 	last   [2]string
 	cause  string // the last line as of the end of the program
+	size   int    // of all output
 }
 
 // newPrinter returns a printer for the nodes. It keeps their output in the logs
-// of a directory, if that is not empty. It calls taken when a piece of a node
+// of a directory, if that is not empty. It writes at most that many bytes of each node,
+// if most is not 0. It calls taken when a piece of a node
 // has been written, and broken with the first error.
-func newPrinter(nodes []string, dir string, colours [2]bool, out, err io.Writer, taken func(node string), broken func(error)) (*printer, error) {
+func newPrinter(nodes []string, dir string, most int, colours [2]bool, out, err io.Writer, taken func(node string), broken func(error)) (*printer, error) {
 	p := &printer{
 		in: make(chan piece, len(nodes)*(outputWindow+1)), done: make(chan struct{}),
-		streams: [2]io.Writer{out, err}, nodes: map[string]*printed{},
+		streams: [2]io.Writer{out, err}, nodes: map[string]*printed{}, most: most,
 	}
 	if dir != "" {
 		if err := os.MkdirAll(record.Dir(dir).Path(record.LogsDir), 0o755); err != nil {
@@ -92,7 +96,18 @@ func (p *printer) print(taken func(string), broken func(error)) {
 			}
 			continue
 		}
-		if n.log != nil {
+		before := n.size
+		n.size += len(piece.data)
+		if p.full(n) && (before <= p.most) {
+			end := fmt.Appendf(nil, "\ntestbed: further output of %s is not kept: there are more than %d MiB\n", piece.node, p.most>>20)
+			if n.log != nil {
+				_, err := n.log.Write(end)
+				check(err)
+			}
+			_, err := p.streams[1].Write(end[1:])
+			check(err)
+		}
+		if n.log != nil && !p.full(n) {
 			_, err := n.log.Write(piece.data)
 			check(err)
 		}
@@ -110,6 +125,9 @@ func (p *printer) print(taken func(string), broken func(error)) {
 	}
 }
 
+// full reports whether no more output of a node is written.
+func (p *printer) full(n *printed) bool { return p.most > 0 && n.size > p.most }
+
 func (p *printer) write(n *printed, stream int, all [][]byte) error {
 	var text bytes.Buffer
 	for _, line := range all {
@@ -120,7 +138,7 @@ func (p *printer) write(n *printed, stream int, all [][]byte) error {
 			n.last[stream] = words
 		}
 	}
-	if text.Len() == 0 {
+	if text.Len() == 0 || p.full(n) {
 		return nil
 	}
 	_, err := p.streams[stream].Write(text.Bytes())

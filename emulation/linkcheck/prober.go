@@ -73,7 +73,7 @@ func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network
 				c.answers[k] = proberAnswer{}
 				c.waiting--
 				if err := json.Unmarshal(data, &c.answers[k]); err != nil {
-					return fmt.Errorf("reading the prober's results: %w", err)
+					return fmt.Errorf("internal error: parsing the results of %s: %w", c.prober(k), err)
 				}
 				return nil
 			},
@@ -85,6 +85,14 @@ func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network
 	}
 	c.answers, c.stepped = make([]proberAnswer, len(c.children)), make([]time.Duration, len(c.children))
 	return c, c.await(network.StartupPatience, "the probers to start", func() bool { return c.all(func(c *network.Child) bool { return c.Ready }) })
+}
+
+// prober names the prober of a host, for an error message.
+func (c *crew) prober(k int) string {
+	if c.hosts.Several() {
+		return "the prober on host " + c.hosts.Names()[k]
+	}
+	return "the prober"
 }
 
 func (c *crew) all(so func(*network.Child) bool) bool {
@@ -137,7 +145,7 @@ func (c *crew) do(step probe.Step) ([]probe.Saw, error) {
 	seen := make([]probe.Seen, len(c.answers))
 	for k, a := range c.answers {
 		if a.Seen == nil || len(a.Seen.Pairs) != len(c.spec.Pairs) {
-			return nil, fmt.Errorf("the prober on host %s sent no results", c.hosts.Names()[k])
+			return nil, fmt.Errorf("%s sent no results", c.prober(k))
 		}
 		seen[k] = *a.Seen
 		c.stepped[k] += a.Seen.Stepped
@@ -196,7 +204,7 @@ func (c *crew) notes() (all []string) {
 			if c.hosts.Several() {
 				where = "the clock of the host " + c.hosts.Names()[k]
 			}
-			all = append(all, fmt.Sprintf("%s was changed by %v during the measurement: the measured delays are wrong by the same amount", where, step))
+			all = append(all, fmt.Sprintf("%s was changed by %v during the measurement: measured delays are wrong by up to that time", where, step))
 		}
 	}
 	return all

@@ -30,7 +30,7 @@ func NewWatch(net Network, names []string) *Watch {
 func (w *Watch) Remote(host string, raw json.RawMessage) error {
 	var s Sample
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("reading the measurements of host %s: %w", host, err)
+		return fmt.Errorf("internal error: parsing the measurements of host %s: %w", host, err)
 	}
 	w.remote.take(host, s)
 	return nil

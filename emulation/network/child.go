@@ -163,7 +163,7 @@ func (s *Supervisor) StartChild(spec ChildSpec) (*Child, error) {
 		for _, f := range ours {
 			f.Close()
 		}
-		return nil, wrap(err)
+		return nil, err
 	}
 	c.control = &pipes{c.Process, json.NewEncoder(commandsTo), commandsTo}
 	go func() {
@@ -264,5 +264,5 @@ func (c *Child) Err() error {
 	if c.Failure != "" {
 		return fmt.Errorf("%s: %s", c.Name, c.Failure)
 	}
-	return fmt.Errorf("the process %s died; see %s", c.Name, c.s.Log(c.Name))
+	return fmt.Errorf("the process %s ended without a result; see %s", c.Name, c.s.Log(c.Name))
 }

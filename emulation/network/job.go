@@ -74,10 +74,10 @@ type Job struct {
 }
 
 // ErrSandboxSilent is returned by Next if the sandbox's init sends nothing.
-var ErrSandboxSilent = fmt.Errorf("the sandbox's init (testbed: sandbox) has not responded for %v: it was stopped, frozen or starved of CPU; the run has failed", silence)
+var ErrSandboxSilent = fmt.Errorf("the sandbox's init process (testbed: sandbox) has not responded for %v: it was stopped, frozen or starved of CPU; the command has failed", silence)
 
 // ErrSandboxEnded is returned by Next if the sandbox's init has died.
-var ErrSandboxEnded = errors.New("the sandbox ended unexpectedly")
+var ErrSandboxEnded = errors.New("the sandbox's init process ended unexpectedly")
 
 // Start starts a sandbox with the job, and with the standard files of cfg. The
 // end of ctx kills it.
@@ -210,7 +210,7 @@ func (j *Job) Result(to any, progress func(stage string)) error {
 		case n.Data != nil:
 			return json.Unmarshal(n.Data, to)
 		case n.Done:
-			return errors.New("the sandbox ended without a result")
+			return errors.New("internal error: the sandbox ended without a result")
 		case n.Stage != "" && progress != nil:
 			progress(n.Stage)
 		}

@@ -141,10 +141,9 @@ func (n *Network) build(links string) error {
 		tcp = "unknown"
 	}
 	if short := n.Kernel.ShortWindows(); short != nil {
-		window, _ := n.Kernel.Window(n.places[0]) // zero: unknown
-		n.s.Tell("%v: the TCP window in a node is at most %d bytes, too small to fill a fast path with a long delay", short, window)
+		n.s.Tell("%v: TCP windows in the nodes are limited to %s, which may be too small for a fast path with a long delay", short, n.windows())
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and read back in %d ms; TCP in the nodes: %s, with windows of up to %s",
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and checked in %d ms; TCP in the nodes: %s, with windows of up to %s",
 		backend, why, errs.Count(len(n.places), "node"), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
 }
@@ -338,7 +337,7 @@ func (n *Network) Count() (*userlink.Stats, error) {
 func (n *Network) counted(data json.RawMessage) error {
 	n.count = new(userlink.Stats)
 	if err := json.Unmarshal(data, n.count); err != nil {
-		return fmt.Errorf("reading the router's packet counts: %w", err)
+		return fmt.Errorf("internal error: parsing the router's packet counts: %w", err)
 	}
 	n.counts = append(n.counts, n.count)
 	return n.sumCounts()
@@ -395,6 +394,6 @@ func (n *Network) traffic() string {
 		}
 	}
 	c := n.count
-	return fmt.Sprintf(", while the router carried %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
+	return fmt.Sprintf(", while the router forwarded %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
 		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
 }

@@ -54,7 +54,7 @@ func (l *Layout) Has(node int) bool { return l == nil || l.Of[node] == l.Self }
 func (l *Layout) openTunnel(self *Self, o *userlink.Options) error {
 	file := self.File(TunnelFile)
 	if file == nil {
-		return fmt.Errorf("the router has no socket for the tunnel")
+		return fmt.Errorf("internal error: the router has inherited no socket for the tunnel between hosts")
 	}
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	file.Close()

@@ -33,7 +33,7 @@ func RunChild(programs map[string]func(*Self) error) error {
 	}
 	err := s.run(programs)
 	if err != nil {
-		s.Log.Error("giving up", "err", err)
+		s.Log.Error("this process gives up", "err", err)
 		s.report(Report{Error: err.Error()})
 	}
 	return err
@@ -44,12 +44,13 @@ func (s *Self) run(programs map[string]func(*Self) error) error {
 	err := json.NewDecoder(bufio.NewReader(in)).Decode(&s.spec)
 	in.Close()
 	if err != nil {
-		return fmt.Errorf("reading the process's spec: %w", err)
+		return fmt.Errorf("reading the settings of this process: %w", err)
 	}
+	s.Log = s.Log.With("process", s.spec.Name)
 	showName(s.spec.Name)
 	program, ok := programs[s.spec.Kind]
 	if !ok {
-		return fmt.Errorf("process %s: this testbed binary has no program of kind %q", s.spec.Name, s.spec.Kind)
+		return fmt.Errorf("internal error: the process %s is of the unknown kind %q", s.spec.Name, s.spec.Kind)
 	}
 	for fd := specFD; fd < filesFD+len(s.spec.FileNames); fd++ {
 		unix.CloseOnExec(fd) // no program that the child starts keeps them open
@@ -81,7 +82,7 @@ func (s *Self) report(r Report) {
 // Spec decodes the spec of the kind's own type.
 func (s *Self) Spec(to any) error {
 	if err := json.Unmarshal(s.spec.Spec, to); err != nil {
-		return fmt.Errorf("reading the process's spec: %w", err)
+		return fmt.Errorf("reading the settings of this process: %w", err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (s *Supervisor) WatchSilence(children func() []*Child) {
 						continue
 					}
 					if c.missed++; c.missed > silenceLooks {
-						return fmt.Errorf("the process of %s (testbed: %s) has not responded for %v: it was stopped, frozen or starved of CPU; the run has failed", c.Name, c.Name, silence)
+						return fmt.Errorf("the process of %s (testbed: %s) has not responded for %v: it was stopped, frozen or starved of CPU; the command has failed", c.Name, c.Name, silence)
 					}
 				}
 				return nil

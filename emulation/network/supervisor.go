@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,11 +85,11 @@ func RunInit(jobs map[string]func(s *Supervisor, spec json.RawMessage) error) er
 func (s *Supervisor) work(jobs map[string]func(*Supervisor, json.RawMessage) error) error {
 	var job rawJob
 	if err := s.commands.Decode(&job); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: reading the sandbox's task: %w", err)
 	}
 	do, ok := jobs[job.Kind]
 	if !ok {
-		return fmt.Errorf("this testbed binary has no job of kind %q", job.Kind)
+		return fmt.Errorf("internal error: the sandbox got a task of the unknown kind %q", job.Kind)
 	}
 	s.Dir, s.files = job.Dir, map[string]*os.File{}
 	for k, name := range job.FileNames {
@@ -161,6 +162,17 @@ func (s *Supervisor) HandleUntil(done func() bool) error {
 
 // Await handles messages until done, an error, or the end of patience.
 func (s *Supervisor) Await(patience time.Duration, what string, done func() bool) error {
+	return s.await(patience, func() string { return what }, done)
+}
+
+// AwaitAll is Await until nothing is missing. An error names what is.
+func (s *Supervisor) AwaitAll(patience time.Duration, what string, missing func() []string) error {
+	return s.await(patience,
+		func() string { return fmt.Sprintf("%s (missing: %s)", what, strings.Join(missing(), " ")) },
+		func() bool { return len(missing()) == 0 })
+}
+
+func (s *Supervisor) await(patience time.Duration, what func() string, done func() bool) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for !done() {
@@ -170,7 +182,7 @@ func (s *Supervisor) Await(patience time.Duration, what string, done func() bool
 				return err
 			}
 		case <-timeout.C:
-			return fmt.Errorf("timed out after %v waiting for %s%s; see %s", patience, what, s.network.traffic(), s.logs())
+			return fmt.Errorf("timed out after %v waiting for %s%s; see %s", patience, what(), s.network.traffic(), s.logs())
 		}
 	}
 	return nil
@@ -189,5 +201,5 @@ func (s *Supervisor) logs() string {
 	if s.Dir == "" {
 		return "standard error"
 	}
-	return "the logs in " + s.Dir.Path(record.LogsDir)
+	return "the log files in " + s.Dir.Path(record.LogsDir)
 }

@@ -48,11 +48,11 @@ func TestJobByKind(t *testing.T) {
 	if err := told("b"); err == nil || !strings.Contains(err.Error(), `"b"`) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	plain, unsupported := errors.New("broken"), &errs.UnsupportedError{Missing: "netem: not available here: none", Fix: "load it"}
+	plain, unsupported := errors.New("broken"), &errs.UnsupportedError{Missing: "netem: not available on this machine: none", Fix: "load it"}
 	if n := Failure(plain); n.Error != "broken" || n.Fix != "" {
 		t.Errorf("%+v", n)
 	}
-	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available here: none" || n.Fix != "load it" {
+	if n := Failure(fmt.Errorf("building: %w", unsupported)); n.Error != "netem: not available on this machine: none" || n.Fix != "load it" {
 		t.Errorf("%+v", n)
 	}
 }
@@ -138,7 +138,7 @@ func TestAwaitInVain(t *testing.T) {
 		answers bool
 		want    string
 	}{
-		"a router that answers": {true, "timed out after 2m0s waiting for the workers, while the router carried 5 packets, lost 1 as planned, dropped 3 because a buffer was full, and dropped 0 that it could not read; see standard error"},
+		"a router that answers": {true, "timed out after 2m0s waiting for the workers, while the router forwarded 5 packets, lost 1 as planned, dropped 3 because a buffer was full, and dropped 0 that it could not read; see standard error"},
 		"one that does not":     {false, "timed out after 2m0s waiting for the workers, while the router did not answer; see standard error"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,6 +164,20 @@ func TestAwaitInVain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAwaitAllInVain: the error of a wait for several names those that are
+// missing.
+func TestAwaitAllInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewSupervisor(strings.NewReader(""), io.Discard)
+		missing := []string{"w0", "w1", "w2"}
+		s.Post(func() error { missing = missing[1:]; return nil })
+		const want = "timed out after 2m0s waiting for the workers to start (missing: w1 w2); see standard error"
+		if err := s.AwaitAll(StartupPatience, "the workers to start", func() []string { return missing }); err == nil || err.Error() != want {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestHandleUntil(t *testing.T) {

@@ -143,7 +143,7 @@ func TestWires(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"spec file one", "exit status 0", "the process child died; see " + dir.Log("child"),
+		"spec file one", "exit status 0", "the process child ended without a result; see " + dir.Log("child"),
 		"spec file two", "as asked", "child: as asked",
 	}
 	if fmt.Sprintf("%q", saw) != fmt.Sprintf("%q", want) || stage != "6 things seen" {
@@ -153,7 +153,7 @@ func TestWires(t *testing.T) {
 		t.Errorf("after the job: %+v, %v", n, err)
 	}
 	log, err := os.ReadFile(dir.Log("child"))
-	if err != nil || !strings.Contains(string(log), `msg="giving up" err="as asked"`) {
+	if err != nil || !strings.Contains(string(log), `msg="this process gives up" process=child err="as asked"`) {
 		t.Errorf("its log: %s, %v", log, err)
 	}
 }

@@ -110,9 +110,10 @@ func (q *qlogs) tracer(kind string) func(context.Context, bool, quic.ConnectionI
 		if isClient {
 			end = "client"
 		}
-		w, err := q.create(fmt.Sprintf("%s-%s-%s.sqlog", kind, end, id))
+		name := fmt.Sprintf("%s-%s-%s.sqlog", kind, end, id)
+		w, err := q.create(name)
 		if err != nil {
-			q.log.Warn("a connection is not recorded in a qlog file", "err", err)
+			q.log.Warn("a connection could not be recorded in a qlog file", "file", name, "err", err)
 			return nil
 		}
 		seq := qlogwriter.NewConnectionFileSeq(w, isClient, id)
@@ -170,7 +171,7 @@ func (q *qlogs) close() {
 	for f := range left {
 		q.log.Warn("the qlog file of a connection is incomplete", "file", f.file.Name())
 		if err := f.end(); err != nil {
-			q.log.Warn("writing a qlog file", "err", err)
+			q.log.Warn("a qlog file could not be completed", "file", f.file.Name(), "err", err)
 		}
 	}
 	q.root.Close()

@@ -73,7 +73,7 @@ func RunStore(self *network.Self) error {
 		if err := commands.Decode(&c); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("reading a command: %w", err)
+			return fmt.Errorf("reading a command of the sandbox: %w", err)
 		}
 		self.Tell(take(states, c))
 	}

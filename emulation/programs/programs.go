@@ -292,7 +292,7 @@ func (g *Ground) tellStrays() error {
 		return err
 	}
 	for _, stray := range strays {
-		g.S.Tell("%s; links carry only IPv4 unicast between nodes", stray)
+		g.S.Tell("undelivered packets of %s; links deliver only IPv4 unicast between nodes", stray)
 	}
 	return nil
 }

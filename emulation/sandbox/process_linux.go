@@ -74,7 +74,7 @@ func (in *Inside) Start(c Command) (*Process, error) {
 	in.starts <- startRequest{c, result}
 	r := <-result
 	if r.err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Name, r.err)
+		return nil, fmt.Errorf("starting %s: %w", c.Name, r.err)
 	}
 	return r.process, nil
 }
@@ -164,7 +164,7 @@ func (in *Inside) fork(p *Process, path string, argv []string, attr *syscall.Pro
 	defer in.mu.Unlock()
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err != nil {
-		return fmt.Errorf("fork and execute %s: %w", path, err)
+		return fmt.Errorf("executing %s: %w", path, err)
 	}
 	p.pid = pid
 	in.children[pid] = p

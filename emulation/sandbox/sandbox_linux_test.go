@@ -406,7 +406,7 @@ func TestCheckNamesTheCause(t *testing.T) {
 	}{
 		{[]string{"masked"}, unix.CLONE_NEWNS, []string{"mount proc on /proc: operation not permitted", "masked", "systempaths=unconfined"}},
 		{[]string{"limited"}, unix.CLONE_NEWUSER, []string{"no space left on device", "user.max_net_namespaces is 0"}},
-		{[]string{"limited", "outside"}, unix.CLONE_NEWUSER, []string{"user.max_net_namespaces allows no more", "outside of this user namespace"}},
+		{[]string{"limited", "outside"}, unix.CLONE_NEWUSER, []string{"user.max_net_namespaces allows no more", "outside this user namespace"}},
 	} {
 		t.Run(strings.Join(c.role, " "), func(t *testing.T) {
 			cmd := exec.Command(selfExe, helperArgs(c.role[0], c.role[1:]...)...)
@@ -450,7 +450,7 @@ func TestExplain(t *testing.T) {
 		{"pod, mounts", machine{container: true, pod: true}, "/run", unix.EACCES, "AppArmor"},
 		{"pod, masked /proc", machine{container: true, pod: true, userNS: true}, "/proc", unix.EPERM, "procMount: Unmasked"},
 		{"pod, limit", machine{container: true, pod: true, userNS: true, sysctls: map[string]string{"user.max_net_namespaces": "0"}}, "", unix.ENOSPC, "user.max_net_namespaces=15000 on the pod's node"},
-		{"pod, limit of its node", machine{container: true, pod: true, nested: true, userNS: true, exhausted: "user.max_net_namespaces"}, "", unix.ENOSPC, "raise it on the pod's node"},
+		{"pod, limit of its node", machine{container: true, pod: true, nested: true, userNS: true, exhausted: "user.max_net_namespaces"}, "", unix.ENOSPC, "raise this limit on the pod's node"},
 		{"unknown", machine{userNS: true}, "", unix.EPERM, "run as root"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

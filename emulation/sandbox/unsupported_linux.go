@@ -234,13 +234,13 @@ func (m machine) explainLimit() (missing, mend string) {
 		}
 	}
 	if m.exhausted != "" {
-		where := "here"
+		where := "on this machine"
 		if m.pod {
 			where = "on the pod's node"
 		} else if m.nested {
-			where = "here or outside of this user namespace"
+			where = "here or outside this user namespace"
 		}
-		return m.exhausted + " allows no more namespaces", "raise it " + where + " with sysctl -w, or end programs that use namespaces"
+		return m.exhausted + " allows no more namespaces", "raise this limit " + where + " with sysctl -w, or end programs that use namespaces"
 	}
 	return "a limit on namespaces is used up: one of " + strings.Join(limitSysctls, ", ") + ", or 32 nested levels",
 		"raise that limit with sysctl -w, or end programs that use namespaces"
@@ -273,7 +273,7 @@ func (m machine) explainMount(target string) (missing, mend string) {
 		if m.pod {
 			mend = podMaskMend
 		}
-		return "a fresh /proc may not be mounted, because parts of the present one are masked", mend
+		return "a fresh /proc may not be mounted, because parts of the present /proc are masked", mend
 	}
 	if m.container {
 		return "this container may not mount on " + target, m.lift()

@@ -24,7 +24,7 @@ import (
 func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	var spec programSpec
 	if err := json.Unmarshal(raw, &spec); err != nil {
-		return fmt.Errorf("reading the job: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's task, the program of testbed net: %w", err)
 	}
 	var sent signals
 	go sent.pass(s)
@@ -33,7 +33,7 @@ func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 		return err
 	}
 	if n := workerInjects(spec.Network.Faults); n > 0 {
-		s.Tell("testbed net ignores %s of %s: it has no workers, and applies only link injects", errs.Count(n, "worker inject"), spec.Network.Name)
+		s.Tell("testbed net starts no workers, and therefore ignores %s of %s", errs.Count(n, "worker inject"), spec.Network.Name)
 	}
 	note, err := runProgram(ground, &spec, &sent)
 	if err != nil {
@@ -124,7 +124,7 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 		return n, err
 	}
 	if clock.By == "" {
-		s.Tell("there is no verdict, and no inject has happened: %s (--clock %s)", clock.Silent(), clock.Rule)
+		s.Tell("there is no verdict on the network, and no inject has happened: %s (--clock %s)", clock.Silent(), clock.Rule)
 	}
 	if err := g.EndSamples(); err != nil {
 		return n, err

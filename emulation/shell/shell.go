@@ -148,7 +148,7 @@ func (o *Options) listen(job *network.Job, interactive bool, keep *programs.Reco
 			continue
 		}
 		if err := json.Unmarshal(n.Data, &p); err != nil {
-			return 0, fmt.Errorf("reading the sandbox's messages: %w", err)
+			return 0, fmt.Errorf("internal error: parsing a message of the sandbox: %w", err)
 		}
 		if err := keep.Write(p.Event); err != nil {
 			return 0, err

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"testbed/emulation"
@@ -70,10 +71,24 @@ const (
 	// spareRounds is the number of rounds that steps are drawn for, beyond the target.
 	spareRounds = 4
 
+	// What is kept of a node's output and marks. A program that writes for ever must not
+	// fill the disk.
+	mostOutput, mostMarkBytes = 64 << 20, 64 << 20
+
+	// ownMemory is a directory of each node's own, which ends with the node. Libraries
+	// leave temporary files when their program is killed.
+	ownMemory = "/dev/shm"
+
 	grace = 5 * time.Second
 	// envSettings names the file of the settings.
 	envSettings = "TESTBED_STACK"
 )
+
+// mostMarks is the number of marks that a node may write: several for each step and each
+// round, and as many again for attempts that fail.
+func mostMarks(s *resolved.Scenario) int {
+	return 10_000 + 4*(s.InnerSteps+10)*(s.TargetOuterSteps+spareRounds)
+}
 
 // Play plays the scenario and returns its summary. An error that wraps
 // errors.ErrUnsupported means that nothing has run.
@@ -90,6 +105,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	if err := fits(values, o.Stack); err != nil {
 		return record.Summary{}, err
 	}
+	if err := record.Free(o.Dir); err != nil { // before a probe that may take a minute
+		return record.Summary{}, err
+	}
 	o.Progress(emulation.Progress{Stage: "looking for the software of the stack " + o.Stack.Name})
 	ready, err := o.Stack.Check(ctx)
 	if err != nil {
@@ -97,6 +115,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 	}
 	p := &player{o: o, s: values, ready: ready, first: map[int]bool{}}
 	if err := p.prepare(); err != nil {
+		if p.dir != "" { // it is half of a directory, and nothing has run
+			err = errors.Join(err, os.RemoveAll(string(p.dir)))
+		}
 		return record.Summary{}, err
 	}
 	return p.play(ctx)
@@ -105,6 +126,9 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 // fits reports a scenario that a stack cannot play at all.
 func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	first := s.FirstJoin()
+	if n := len(s.Workers); n < stack.MinWorkers {
+		return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("there is %s, but the stack %s needs at least %d", errs.Count(n, "worker"), stack.Name, stack.MinWorkers)}
+	}
 	for _, w := range s.Workers {
 		if w.JoinAt > first && stack.NoJoin != "" {
 			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s joins later, but the stack %s does not support joining: %s", w.ID.Node(), stack.Name, stack.NoJoin)}
@@ -116,7 +140,7 @@ func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	// Each slice of the vector has lanes for each worker.
 	const lanes = 4
 	if n := lanes * len(s.Workers) * len(s.Workers); s.Parameters < n {
-		return &scenarios.Error{Field: "real.parameters", Problem: fmt.Sprintf("is %d; it must be at least %d for a stack with %s", s.Parameters, n, errs.Count(len(s.Workers), "worker"))}
+		return &scenarios.Error{Field: "real.parameters", Problem: fmt.Sprintf("is %d: it must be at least %d for a stack with %s", s.Parameters, n, errs.Count(len(s.Workers), "worker"))}
 	}
 	return nil
 }
@@ -205,12 +229,13 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 	o := launch.Options{
 		Network: programs.Network{Scenario: s, Links: p.o.Links},
 		Command: stack.Command(p.ready.Python, p.path(""), stack.Worker), Central: stack.Command(p.ready.Python, p.path(""), stack.Central),
-		MasterPort: 29500, Grace: grace, KeepGoing: true, Clock: programs.ClockMark,
+		MasterPort: 29500, Grace: grace, KeepGoing: true, Together: true, Unattended: true, Clock: programs.ClockMark,
 		Limits: launch.Limits{
 			Startup: time.Duration(stack.Startup * float64(time.Second)), Silence: time.Duration(stack.Silence * float64(time.Second)),
 			Length: s.ClockDuration(s.Horizon - s.FirstJoin()),
 		},
-		Env:    append(stacks.Env(), envSettings+"="+p.path("settings.json")),
+		Env:    append(stacks.Env(), envSettings+"="+p.path("settings.json"), "TMPDIR="+ownMemory),
+		Most:   launch.Most{Output: mostOutput, Marks: mostMarks(s), MarkBytes: mostMarkBytes},
 		Cannot: stack.Cannot, Factors: factors, Output: log, Dir: p.path(""),
 		Event: p.hear, Progress: func(stage string) { p.o.Progress(emulation.Progress{Stage: stage}) },
 	}
@@ -222,7 +247,10 @@ func (p *player) play(ctx context.Context) (record.Summary, error) {
 		err = ctx.Err()
 	}
 	sum, werr := p.conclude(result, err)
-	return sum, errors.Join(err, werr)
+	if err == nil {
+		err = werr // of two errors, such as of a full disk, the first is the cause
+	}
+	return sum, err
 }
 
 // hear takes an event of the programs, and shows the progress that it means.
@@ -273,14 +301,30 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 	sum.Dir = string(p.dir)
 	sum.Ignored = p.o.Scenario.Ignored(record.Real, false)
 	sum.Stack = &record.Stack{
-		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, TCP: p.tcp(), LeftOut: p.leftOut(),
+		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, TCP: p.tcp(),
+		LeftOut: launch.LeftOut(p.s, len(p.o.Stack.Central) > 0, p.o.Stack.Cannot), Missed: result.Missed,
 		FailedReductions: a.Attempts, Failures: a.Failures, Disputes: a.Disputes,
+	}
+	cause := result.Cause
+	if result.Limit != "" {
+		limit := result.Limit
+		if late := p.late(); result.Unclocked != "" && len(late) > 0 {
+			limit = fmt.Sprintf("no round began within %g s, because not all programs were ready: %s", p.o.Stack.Startup, strings.Join(late, ", "))
+		}
+		if cause == result.Limit {
+			cause = limit
+		}
+		sum.Stack.Failures = append(sum.Stack.Failures, limit)
 	}
 	sum.Fidelity = fidelity.Verdict{Verdict: fidelity.Invalid, Reasons: []string{"the run was cut short"}}
 	switch {
 	case failed != nil:
-	case !complete && result.Cause != "":
-		sum.Fidelity.Reasons = []string{result.Cause + "; see " + p.path(record.LogsDir)}
+	case !complete && cause != "":
+		sum.Fidelity.Reasons = []string{cause + "; see " + p.path(record.LogsDir)}
+	case !complete && len(a.Failures) > 0:
+		sum.Fidelity.Reasons = []string{a.Failures[0] + "; see " + p.path(record.LogsDir)}
+	case !complete && len(a.Disputes) > 0:
+		sum.Fidelity.Reasons = []string{a.Disputes[0]}
 	case result.Fidelity != nil:
 		sum.Fidelity = result.Fidelity.Verdict
 		err = p.dir.WriteJSON(record.FidelityFile, result.Fidelity)
@@ -291,6 +335,21 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 		}
 	}
 	return sum, errors.Join(err, p.dir.WriteSummary(&sum, p.o.Scenario.Traces))
+}
+
+// late are the nodes whose programs have not announced that they are ready, of those that
+// must do so before the clock starts.
+func (p *player) late() (nodes []string) {
+	wanted := p.settings().Initial
+	if len(p.o.Stack.Central) > 0 {
+		wanted = append([]string{policy.CoordinatorNode}, wanted...)
+	}
+	for _, node := range wanted {
+		if _, err := os.Stat(filepath.Join(p.path("meeting"), node)); err != nil {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // links is the backend that was used.
@@ -307,14 +366,4 @@ func (p *player) tcp() string {
 		return p.events[0].Run.TCP
 	}
 	return ""
-}
-
-// leftOut are the injects of the scenario that the stack cannot suffer, with reasons.
-func (p *player) leftOut() (all []string) {
-	for _, in := range p.s.Injects {
-		if why := p.o.Stack.Cannot[in.Op]; why != "" {
-			all = append(all, fmt.Sprintf("%s: %s", in, why))
-		}
-	}
-	return all
 }

@@ -146,12 +146,12 @@ func TestWhatHasNoCounterpartIsRefused(t *testing.T) {
 		change func(*estimate.Run)
 		want   string
 	}{
-		{func(r *estimate.Run) { r.Parameters = 300e9 }, "vramPerNode: is 2304 GB, too little for the model: runs with pipelines cannot be emulated"},
-		{func(r *estimate.Run) { r.Parameters, r.NumNodes = 2e12, 20 }, "vramPerNode: is 2304 GB"},
-		{func(r *estimate.Run) { r.NumNodes = 1 }, "numNodes: is 1: one node has no peer to sync with"},
-		{func(r *estimate.Run) { r.UseHierarchy, r.NumNodes = true, 15 }, "nodesPerGroup: is 8 of 15 nodes: a hierarchy needs two groups"},
-		{func(r *estimate.Run) { r.BandwidthMbps = 1e-3 }, "bandwidthMbps: is 0.001: a run with these links computes for"},
-		{func(r *estimate.Run) { r.BandwidthMbps = 1e9 }, "bandwidthMbps: is 1e+09: a run with these links sends for"},
+		{func(r *estimate.Run) { r.Parameters = 300e9 }, "vramPerNode is 2304 GB, too little for the model: runs with pipelines cannot be emulated"},
+		{func(r *estimate.Run) { r.Parameters, r.NumNodes = 2e12, 20 }, "vramPerNode is 2304 GB"},
+		{func(r *estimate.Run) { r.NumNodes = 1 }, "numNodes is 1: one node has no peer to sync with"},
+		{func(r *estimate.Run) { r.UseHierarchy, r.NumNodes = true, 15 }, "nodesPerGroup is 8 of 15 nodes: a hierarchy needs two groups"},
+		{func(r *estimate.Run) { r.BandwidthMbps = 1e-3 }, "bandwidthMbps is 0.001: a run with these links computes for"},
+		{func(r *estimate.Run) { r.BandwidthMbps = 1e9 }, "bandwidthMbps is 1e+09: a run with these links sends for"},
 	} {
 		r := defaultRun()
 		c.change(&r)
@@ -351,7 +351,7 @@ func TestJudgeTakesWholeRounds(t *testing.T) {
 	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 nodes at 200 Mbit/s", "played on a real network (rounds: 19; fidelity of the runs: suspect, suspect)", "−50.0 %", "not tested here", "With --calibration this output also has measured terms"} {
+	for _, want := range []string{"3 nodes at 200 Mbit/s", "played on a real network (rounds: 19; fidelity of the runs: suspect, suspect)", "−50.0 %", "not tested here", "With --calibration this output also contains measured terms"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

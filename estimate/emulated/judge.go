@@ -113,7 +113,7 @@ func Judge(s Small, m *estimate.Measurements, simulated, played []record.Summary
 		r.World, all = record.Sim, sim
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("judging the emulated run: no round after the first had all of its %v nodes", in.NumNodes)
+		return nil, fmt.Errorf("judging the emulated run: no round after the first one had all of its %v nodes; repeat the run on a machine that does nothing else", in.NumNodes)
 	}
 	took := func(r round) float64 { return r.all }
 	share := func(r round) float64 { return r.reduce / r.all }

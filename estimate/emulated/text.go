@@ -39,7 +39,7 @@ func (r *Result) Write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nWhich assumptions held: an assumption held if it is in the interval of the values of the rounds,\nor if its error changes the time by less than %v %%\n", 100*Near)
+	fmt.Fprintf(w, "\nTest of the assumptions: an assumption held if it lies in the interval of the values of the rounds,\nor if its error changes the time by less than %v %%\n", 100*Near)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "term\tpage\tmeasured\t%s\tpage off by\tmeasured off by\t\n", name)
 	for i := range r.Terms {
@@ -59,10 +59,10 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	switch {
 	case r.Whole != nil:
-		fmt.Fprintf(w, "\nThe run itself, %v nodes whose syncs do not overlap computing, has outer steps of %s with measured terms,\nand of %s by the page's formulas. They take %s if measured terms have the same error in that run as in this emulation.\n",
+		fmt.Fprintf(w, "\nThe run itself, %v nodes whose syncs do not overlap computing, needs %s for an outer step with measured terms,\nand %s by the page's formulas. It needs %s if measured terms have the same error in that run as in this emulation.\n",
 			r.Of.NumNodes, seconds(r.Whole.Measured), seconds(r.Whole.Page), seconds(r.Whole.Corrected))
 	case r.Measurements == nil:
-		fmt.Fprintln(w, "\nWith --calibration this output also has measured terms, and their estimate for the run itself.")
+		fmt.Fprintln(w, "\nWith --calibration this output also contains measured terms, and their estimate for the run itself.")
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (c *Calibration) Warnings() (lines []string) {
 	lines = slices.Clone(c.Mixed)
 	for _, s := range c.Steps {
 		if !s.Good() && slices.ContainsFunc(c.Scenarios, func(p Prices) bool { return p.Scenario == s.Scenario }) {
-			lines = append(lines, fmt.Sprintf("the inner steps of %s fit none of the shapes, so the copy keeps them unchanged: %s", s.Scenario, &s))
+			lines = append(lines, fmt.Sprintf("the inner steps of %s follow none of the known distributions, so the calibrated copy of the scenario keeps them unchanged: %s", s.Scenario, &s))
 		}
 	}
 	return lines
@@ -234,7 +234,7 @@ func (c *Calibration) SimCosts() sim.Costs {
 }
 
 // ErrNoRounds says that none of the runs is valid, so that nothing can be fitted.
-var ErrNoRounds = errors.New("no round of these runs can be used")
+var ErrNoRounds = errors.New("no round of the runs can be used for a calibration")
 
 // Fit calibrates with the observations of the runs. If there are none, the error wraps
 // ErrNoRounds.
@@ -246,7 +246,11 @@ func Fit(runs []*Run) (*Calibration, error) {
 		}
 	}
 	if len(o.Reductions) == 0 {
-		return nil, fmt.Errorf("%w%s; calibrate on a machine that does nothing else", ErrNoRounds, o.leftOut())
+		fix := "calibrate with other runs"
+		if o.left[leftInvalid] > 0 {
+			fix = "calibrate on a machine that does nothing else"
+		}
+		return nil, fmt.Errorf("%w%s; %s", ErrNoRounds, o.leftOut(), fix)
 	}
 	c := &Calibration{Schema: Schema, Coded: o.Coded}
 	c.place(runs)

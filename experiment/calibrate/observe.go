@@ -128,13 +128,13 @@ func Fits(s *scenarios.Scenario) error {
 	}
 	switch x := s.Exchange(); {
 	case len(x.Fragments) > 1:
-		return because("move fragments of the state (train.outer.fragments)")
+		return because("exchange fragments of the parameters (train.outer.fragments)")
 	case x.Overlap > 0:
 		return because("overlap with inner steps (train.outer.overlap)")
 	case s.Train.Ranks() > 1:
-		return because("are those of ranks (train.group_world_size)")
+		return because("belong to the ranks of replica groups (train.group_world_size)")
 	case s.Grouping() != nil:
-		return because("are those of regions (train.regions)")
+		return because("belong to regions (train.regions)")
 	case s.Real.Upload.Every > 0 && !s.Real.Upload.Yields:
 		return because("share links with uploads (real.upload)")
 	}

@@ -113,7 +113,7 @@ func TestNoShapeIsSaid(t *testing.T) {
 	}
 	c := &Calibration{Scenarios: []Prices{{Scenario: "mine"}}}
 	c.fitShapes(o.ratios)
-	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], "none of the shapes") {
+	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], "none of the known distributions") {
 		t.Errorf("warnings %q of %+v", w, c.Steps)
 	}
 	c = &Calibration{}

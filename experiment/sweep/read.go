@@ -42,7 +42,7 @@ func Read(dir string) (*Results, error) {
 	name := filepath.Join(dir, record.SummaryFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: it has no %s, so the sweep has not finished; resume the sweep with --resume", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s has no %s, so the sweep has not finished; resume the sweep with testbed sweep --resume --out %[1]s", dir, record.SummaryFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the sweep: %w", err)
@@ -59,7 +59,7 @@ func Read(dir string) (*Results, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(raw.Cells) == 0 {
-		return nil, fmt.Errorf("%s: it has no cells, so it is not the summary of a sweep", name)
+		return nil, fmt.Errorf("%s: the file has no cells, so it is not the summary of a sweep", name)
 	}
 	cells := map[string]int{} // by their settings, as both files write them
 	for i, c := range raw.Cells {
@@ -88,7 +88,7 @@ func Read(dir string) (*Results, error) {
 func (r *Results) readTable(name string, in io.Reader, cells map[string]int) error {
 	check := func(h header) error {
 		if h.Sweep != Schema || h.Scenario != r.Scenario {
-			return fmt.Errorf("is not a table of version %d of a sweep of %s", Schema, r.Scenario)
+			return fmt.Errorf("the file is not a table of version %d of a sweep of %s", Schema, r.Scenario)
 		}
 		return nil
 	}

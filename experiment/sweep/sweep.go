@@ -38,13 +38,13 @@ type Axis struct {
 func ParseAxis(text string) (Axis, error) {
 	field, values, ok := strings.Cut(text, "=")
 	if !ok {
-		return Axis{}, invalid(text, "has no values; write for example policy.straggler.k=1,2,3")
+		return Axis{}, invalid(text, "has no values: write for example policy.straggler.k=1,2,3")
 	}
 	a := Axis{Field: field}
 	for value := range strings.SplitSeq(values, ",") {
 		value = strings.TrimSpace(value)
 		if slices.Contains(a.Values, value) {
-			return Axis{}, invalid(field, fmt.Sprintf("takes the value %s twice; keep one", value))
+			return Axis{}, invalid(field, fmt.Sprintf("takes the value %s twice: keep one", value))
 		}
 		if _, err := newSetting(field, value); err != nil {
 			return Axis{}, err
@@ -57,7 +57,7 @@ func ParseAxis(text string) (Axis, error) {
 // newSetting makes a setting of a field that a sweep may vary.
 func newSetting(field, value string) (scenarios.Setting, error) {
 	if field == "seed" {
-		return scenarios.Setting{}, invalid(field, "is not a field to vary; give seeds with --seeds, which separates repeats from points")
+		return scenarios.Setting{}, invalid(field, "cannot be varied as a field: give the seeds with --seeds")
 	}
 	return scenarios.NewSetting(field, value)
 }
@@ -133,7 +133,7 @@ func ParseList(file string, data []byte) ([]Assignment, error) {
 		list = append(list, a)
 	}
 	if len(list) == 0 {
-		return nil, &scenarios.Error{File: file, Problem: "holds no assignment; write one JSON object a line"}
+		return nil, &scenarios.Error{File: file, Problem: "the file contains no assignment; write one JSON object on each line"}
 	}
 	return list, nil
 }
@@ -142,18 +142,18 @@ func parseAssignment(line []byte) (Assignment, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return nil, errors.New(`is not a JSON object; write for example {"inner_steps": 4}`)
+		return nil, errors.New(`the assignment is not a JSON object; write for example {"inner_steps": 4}`)
 	}
 	var a Assignment
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
-			return nil, fmt.Errorf("is not a JSON object: %w", err)
+			return nil, fmt.Errorf("the assignment is not a JSON object: %w", err)
 		}
 		field := key.(string) // of an object
 		value, err := dec.Token()
 		if err != nil {
-			return nil, fmt.Errorf("%s: is not JSON: %w", field, err)
+			return nil, fmt.Errorf("%s is not JSON: %w", field, err)
 		}
 		var text string
 		switch v := value.(type) {
@@ -162,22 +162,22 @@ func parseAssignment(line []byte) (Assignment, error) {
 		case json.Number:
 			text = v.String()
 		default:
-			return nil, fmt.Errorf("%s: must be a single number or text", field)
+			return nil, fmt.Errorf("%s must be a single number or text", field)
 		}
 		s, err := newSetting(field, text)
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(a, func(o scenarios.Setting) bool { return o.Field == field }) {
-			return nil, fmt.Errorf("%s: is given twice; keep one", field)
+			return nil, fmt.Errorf("%s is given twice: keep one", field)
 		}
 		a = append(a, s)
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, errors.New("is not a JSON object: it does not end")
+		return nil, errors.New("the assignment is not a JSON object: the object does not end")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has text after the object; write one object a line")
+		return nil, errors.New("text follows the JSON object; write one object on each line")
 	}
 	return a, nil
 }
@@ -196,12 +196,12 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 			return nil, invalid(axis.Field, fmt.Sprintf("is one field too many: at most %d fields can be varied", maxFields))
 		}
 		if len(cells)*len(axis.Values) > maxPoints {
-			return nil, invalid(axis.Field, fmt.Sprintf("makes more than %d points; give fewer values", maxPoints))
+			return nil, invalid(axis.Field, fmt.Sprintf("makes more than %d points: give fewer values", maxPoints))
 		}
 		var next []Assignment
 		for _, cell := range cells {
 			if cell.Value(axis.Field) != "" {
-				return nil, invalid(axis.Field, "is given twice; keep one")
+				return nil, invalid(axis.Field, "is given twice: keep one")
 			}
 			for _, value := range axis.Values {
 				s, err := newSetting(axis.Field, value)
@@ -284,7 +284,7 @@ func (p *Plan) Check() error {
 			return err
 		}
 		if p.Train && !s.Train.Real() {
-			return invalid("train.task", fmt.Sprintf("has no loss; choose a task that trains a model, for example --set train.task=%s", task.CharLM))
+			return invalid("train.task", fmt.Sprintf("has no loss: choose a task that trains a model, for example --set train.task=%s", task.CharLM))
 		}
 		for _, name := range p.Policies {
 			if !program.Is(name) {

@@ -145,22 +145,22 @@ func TestBadAxesAndSeeds(t *testing.T) {
 	seeds := func(text string) error { _, err := sweep.ParseSeeds(text); return err }
 	list := func(text string) error { _, err := sweep.ParseList("list", []byte(text)); return err }
 	for want, err := range map[string]error{
-		"inner_steps: has no values; write for example policy.straggler.k=1,2,3":                     axis("inner_steps"),
-		"inner_steps: takes the value 3 twice; keep one":                                             axis("inner_steps=3,4,3"),
-		"seed: is not a field to vary; give seeds with --seeds, which separates repeats from points": axis("seed=1,2"),
-		"inner_steps: is given twice; keep one":                                                      axis("inner_steps=1", "inner_steps=2"),
-		"inner_stepz: is not a field; did you mean inner_steps?":                                     axis("inner_stepz=1"),
-		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:                     seeds("2..1"),
-		`seeds: "x" is not a range of whole numbers; write for example 1..10`:                        seeds("x"),
-		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:                   seeds("0..18446744073709551615"),
-		"list: holds no assignment; write one JSON object a line":                                    list("\n\n"),
-		`list:2: is not a JSON object; write for example {"inner_steps": 4}`:                         list("{}\n[]"),
-		"list:1: inner_steps: is given twice; keep one":                                              list(`{"inner_steps":1,"inner_steps":2}`),
-		"list:1: inner_steps: must be a single number or text":                                       list(`{"inner_steps":[1]}`),
-		"list:1: has text after the object; write one object a line":                                 list(`{"inner_steps":1}{}`),
-		"list:1: is not a JSON object: it does not end":                                              list(`{"inner_steps":1`),
-		"list:3: inner_stepz: is not a field; did you mean inner_steps?":                             list("{}\n\n" + `{"inner_stepz":1}`),
-		`list:1: inner_steps: "1.5" is not a whole number; write only digits`:                        list(`{"inner_steps":1.5}`),
+		"inner_steps has no values: write for example policy.straggler.k=1,2,3":            axis("inner_steps"),
+		"inner_steps takes the value 3 twice: keep one":                                    axis("inner_steps=3,4,3"),
+		"seed cannot be varied as a field: give the seeds with --seeds":                    axis("seed=1,2"),
+		"inner_steps is given twice: keep one":                                             axis("inner_steps=1", "inner_steps=2"),
+		"inner_stepz is not a field; did you mean inner_steps?":                            axis("inner_stepz=1"),
+		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:            seeds("2..1"),
+		`seeds: "x" is not a range of whole numbers; write for example 1..10`:               seeds("x"),
+		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:          seeds("0..18446744073709551615"),
+		"list: the file contains no assignment; write one JSON object on each line":         list("\n\n"),
+		`list:2: the assignment is not a JSON object; write for example {"inner_steps": 4}`: list("{}\n[]"),
+		"list:1: inner_steps is given twice: keep one":                                     list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps must be a single number or text":                              list(`{"inner_steps":[1]}`),
+		"list:1: text follows the JSON object; write one object on each line":               list(`{"inner_steps":1}{}`),
+		"list:1: the assignment is not a JSON object: the object does not end":              list(`{"inner_steps":1`),
+		"list:3: inner_stepz is not a field; did you mean inner_steps?":                    list("{}\n\n" + `{"inner_stepz":1}`),
+		`list:1: inner_steps: "1.5" is not a whole number; write only digits`:               list(`{"inner_steps":1.5}`),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("error\n  %v\nwant\n  %s", err, want)
@@ -301,8 +301,8 @@ func TestTableIsRepaired(t *testing.T) {
 		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}` + "\n",
 		"line 3: unexpected end of J":     old.String() + `{"key":"x"}` + "\n{\n",
 		"line 2: unexpected end of J":     `{"key":"x"}` + "\n{\n",
-		"line 2: it has no key":           old.String() + "{}\n",
-		"line 1: it has no key":           "{}\n",
+		"line 2: the row has no key":      old.String() + "{}\n",
+		"line 1: the row has no key":      "{}\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func TestTableIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, text := range map[string]string{
-		"is not a table of a sweep":       "hello",
+		"is not the table of a sweep":     "hello",
 		"version 9":                       `{"sweep":9}`,
 		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}`,
 		"there is no columns.json":        "",
@@ -517,8 +517,8 @@ func TestReadRefuses(t *testing.T) {
 		return `{"key":"` + key + `","set":` + set + `,"seed":1,"repeat":1,"policy":"baseline","world":"sim"}` + "\n"
 	}
 	for _, c := range []struct{ name, summary, table, want string }{
-		{"interrupted at once", "", head, "it has no summary.json"},
-		{"a run's summary", `{"scenario":"s"}`, head, "it has no cells"},
+		{"interrupted at once", "", head, "has no summary.json"},
+		{"a run's summary", `{"scenario":"s"}`, head, "the file has no cells"},
 		{"an unknown field", strings.Replace(summary, "inner_steps", "inner_stepz", 1), head, "cell 0"},
 		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is not a table of version 1 of a sweep of s"},
 		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is not a table of version 1"},

@@ -105,13 +105,13 @@ func readHeader(table string) (h header, err error) {
 	name := filepath.Join(filepath.Dir(table), HeaderFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return h, fmt.Errorf("is not a table of a sweep: there is no %s in its folder; choose another directory", HeaderFile)
+		return h, fmt.Errorf("the file is not the table of a sweep: there is no %s in its folder; choose another directory", HeaderFile)
 	}
 	if err != nil {
 		return h, fmt.Errorf("reading the meaning of the columns: %w", err)
 	}
 	if err := json.Unmarshal(text, &h); err != nil || h.Sweep == 0 {
-		return h, fmt.Errorf("is not a table of a sweep: testbed sweep did not write %s, or the file is damaged; choose another directory", name)
+		return h, fmt.Errorf("the file is not the table of a sweep: testbed sweep did not write %s, or the file is damaged; choose another directory", name)
 	}
 	return h, nil
 }
@@ -120,9 +120,9 @@ func readHeader(table string) (h header, err error) {
 func (h header) check(p *Plan) error {
 	switch {
 	case h.Sweep != Schema:
-		return fmt.Errorf("has version %d of the format, but this program writes version %d; choose another directory", h.Sweep, Schema)
+		return fmt.Errorf("the table has version %d of the format, but this testbed writes version %d; choose another directory", h.Sweep, Schema)
 	case h.Digest != p.Digest():
-		return fmt.Errorf("holds points of a different version of scenario %s; choose another directory", h.Scenario)
+		return fmt.Errorf("the table contains points of a different version of scenario %s; choose another directory", h.Scenario)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func readRows(path string, text []byte, p *Plan) (map[string]Row, error) {
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 		if r.Key == "" {
-			return nil, fmt.Errorf("line %d: it has no key", line)
+			return nil, fmt.Errorf("line %d: the row has no key; the table is damaged: restore an intact copy", line)
 		}
 		if _, twice := done[r.Key]; twice {
 			return nil, fmt.Errorf("line %d: the point %s is already in an earlier line; the table is damaged: restore an intact copy", line, r.Key)

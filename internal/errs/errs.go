@@ -5,6 +5,8 @@ package errs
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // UsageError is a mistake in a request.
@@ -40,10 +42,32 @@ func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUn
 // FieldError reports a value that cannot be used.
 type FieldError struct {
 	Field   string // its name, or its path from the root of its file
-	Problem string // such as "is -1; it must not be negative"
+	Problem string // such as "is -1: it must not be negative"
 }
 
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+func (e *FieldError) Error() string { return About(e.Field, e.Problem) }
+
+// predicates begin problems that make a sentence with their field as its subject.
+var predicates = []string{"is", "are", "has", "must", "needs", "cannot", "does", "takes", "applies", "makes", "names", "works"}
+
+// About joins a field and its problem, as in "factor is 0: it must be above 0" and
+// "factor: unknown field".
+func About(field, problem string) string {
+	switch {
+	case field == "":
+		return problem
+	case IsPredicate(problem):
+		return field + " " + problem
+	}
+	return field + ": " + problem
+}
+
+// IsPredicate reports whether a problem makes a sentence with its field as the
+// subject. Its first colon then separates what is wrong from what to do.
+func IsPredicate(problem string) bool {
+	verb, _, _ := strings.Cut(problem, " ")
+	return slices.Contains(predicates, verb)
+}
 
 // Fields returns every *FieldError in an error: itself, wrapped or joined.
 func Fields(err error) (all []*FieldError) {

@@ -11,10 +11,10 @@ import (
 )
 
 // ErrHeld says that another process has the lock.
-var ErrHeld = errors.New("another process has locked the file")
+var ErrHeld = errors.New("another process holds the lock")
 
 // ErrUnsupported says that the file system cannot lock.
-var ErrUnsupported = errors.New("the file system cannot lock files")
+var ErrUnsupported = errors.New("its file system does not support locks")
 
 // Try locks a file until it is closed, and does not wait. The error is ErrHeld,
 // ErrUnsupported, or another one, with the system's message.
@@ -27,9 +27,9 @@ func Try(file *os.File) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EWOULDBLOCK):
-			return ErrHeld
+			return fmt.Errorf("locking %s: %w", file.Name(), ErrHeld)
 		case errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-			return fmt.Errorf("%w (flock: %w)", ErrUnsupported, err)
+			return fmt.Errorf("locking %s: %w (flock: %w)", file.Name(), ErrUnsupported, err)
 		}
 		return fmt.Errorf("locking %s: %w", file.Name(), err)
 	}

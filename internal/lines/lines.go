@@ -84,7 +84,7 @@ func Read[T any](r io.Reader, what string, take func(line int, text []byte, v *T
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading %ss: %w", what, err)
+			return fmt.Errorf("reading %s in line %d: %w", what, line, err)
 		}
 		v := new(T)
 		if err := json.Unmarshal(text, v); err != nil {

@@ -27,7 +27,11 @@ func Read() Quota { return read("/proc/self/cgroup", "/sys/fs/cgroup") }
 func (q Quota) String() string {
 	var parts []string
 	if q.CPUs > 0 {
-		parts = append(parts, fmt.Sprintf("%.4g processors", q.CPUs))
+		unit := "processors"
+		if q.CPUs == 1 {
+			unit = "processor"
+		}
+		parts = append(parts, fmt.Sprintf("%.4g %s", q.CPUs, unit))
 	}
 	if q.MemoryBytes > 0 {
 		parts = append(parts, fmt.Sprintf("%.3g GB of memory", float64(q.MemoryBytes)/1e9))

@@ -67,7 +67,7 @@ func RankCorrelation(x, y [][]float64) Correlation {
 	}
 	tau, ok := of(all)
 	if !ok {
-		c.Why = "one side has equal medians for all items, so it has no order"
+		c.Why = "the items have equal medians on one of the two sides, which therefore has no order"
 		return c
 	}
 	c.Tau = &tau

@@ -108,7 +108,7 @@ func (c Credentials) TLS() (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(c.CA) {
-		return nil, errors.New("reading credentials: the credentials have no certificate authority")
+		return nil, errors.New("reading credentials: the credentials contain no certificate authority")
 	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{cert},

@@ -59,6 +59,18 @@ func (b *Book) Clear() {
 // Waits reports whether the book waits for states.
 func (b *Book) Waits() bool { return len(b.steps) > 0 }
 
+// Missing lists the workers whose states the book waits for.
+func (b *Book) Missing() (all []policy.ID) {
+	for _, of := range b.steps {
+		for _, id := range of.participants {
+			if _, reported := of.states[id]; !reported && !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
+}
+
 // Begin notes the beginning of a reduction, and Abort its end without an
 // outcome.
 func (b *Book) Begin(epoch policy.Epoch) { b.running[epoch] = map[policy.ID]Reduced{} }

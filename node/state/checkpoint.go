@@ -183,10 +183,10 @@ func readSaved(r io.Reader) (*Saved, error) {
 		}
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the file is longer than its first line says")
+		return nil, errors.New("the file is longer than announced in its first line")
 	}
 	differs := func(what, got, want string) error {
-		return fmt.Errorf("the hash of the file's %s is %s, but the first line says %s", what, got, want)
+		return fmt.Errorf("the hash of the file's %s is %s, but the first line announces %s", what, got, want)
 	}
 	if s.State != nil {
 		if got := s.State.Hash(); got != c.Hash {
@@ -238,7 +238,7 @@ func ReadState(r io.Reader, run string, parameters int) (*Saved, error) {
 	case s.Stateless:
 		return nil, errors.New("reading a checkpoint: the file holds no outer state")
 	case s.Parameters != parameters:
-		return nil, fmt.Errorf("reading a checkpoint: the file has %d parameters, but this run has %d", s.Parameters, parameters)
+		return nil, fmt.Errorf("reading a checkpoint: the file contains %d parameters, but the run needs %d", s.Parameters, parameters)
 	}
 	return s, nil
 }

@@ -128,7 +128,7 @@ func (c *chunkReader) read(v []float32) error {
 	squeezed := length&compressed != 0
 	length &^= compressed
 	if length > uint32(4*n) || !squeezed && length != uint32(4*n) {
-		return fmt.Errorf("reading a chunk: the chunk has %d bytes for %d values", length, n)
+		return fmt.Errorf("reading a chunk: the chunk contains %d bytes for %d values", length, n)
 	}
 	if len(c.in) < int(length) {
 		c.in = make([]byte, length)

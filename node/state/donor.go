@@ -33,7 +33,7 @@ func (d *donor) serve(ctx context.Context, conn *quic.Conn) {
 			return // the peer has what it wanted, or is gone
 		}
 		if err := d.answer(ctx, conn, stream); err != nil {
-			d.Log.Warn("a state transfer failed", "peer", identity.Peer(conn), "err", err)
+			d.Log.Warn("this node could not send its outer state to a peer", "peer", identity.Peer(conn), "err", err)
 			conn.CloseWithError(1, "bad request")
 			return
 		}
@@ -86,7 +86,7 @@ func (d *donor) deliver(ctx context.Context, w io.Writer, req request) error {
 	}
 	s := d.snapshot(req.Hash, req.Agreed)
 	if s == nil && req.To > 0 {
-		return json.NewEncoder(w).Encode(header{Error: "the donor does not hold the state " + req.Hash})
+		return json.NewEncoder(w).Encode(header{Error: "the donor does not hold the state with the hash " + req.Hash})
 	}
 	if s == nil {
 		s = d.snapshot("", req.Agreed)

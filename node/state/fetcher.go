@@ -169,7 +169,7 @@ func (f *fetcher) collect(ctx context.Context, first *quic.Conn, donors []Peer) 
 			}
 			if err != nil && ctx.Err() == nil {
 				problems[i] = fmt.Errorf("fetching chunks of the outer state from %s: %w", from.Name, err)
-				f.Log.Warn("a donor failed", "err", problems[i])
+				f.Log.Warn("a donor did not send all chunks", "err", problems[i])
 			}
 		})
 	}

@@ -28,7 +28,7 @@ type Snapshot struct {
 // check compares a state with the hash that was announced.
 func (s *Snapshot) check(hash string) error {
 	if got := s.Hash(); got != hash {
-		return fmt.Errorf("the state has the hash %s, not %s as announced", got, hash)
+		return fmt.Errorf("the received state has the hash %s, but the donor announced %s", got, hash)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (p *partial) receive(ctx context.Context, complete func(), conn *quic.Conn,
 	defer in.stream.CancelRead(0)
 	defer context.AfterFunc(ctx, func() { in.stream.CancelRead(0) })()
 	if h.Hash != p.digest {
-		return 0, fmt.Errorf("the donor was asked for the state %s, but sent the state %s", p.digest, h.Hash)
+		return 0, fmt.Errorf("the donor was asked for the state with the hash %s, but sent a state with the hash %s", p.digest, h.Hash)
 	}
 	r, err := newChunkReader(in)
 	if err != nil {

@@ -112,11 +112,11 @@ const (
 // Validate reports a parameter out of range.
 func (p *Policy) Validate() error {
 	var bad errs.Problems
-	bad.If(!(p.Quorum > 0 && p.Quorum <= 1), "quorum", "is %v; it must lie in (0, 1]", p.Quorum)
-	bad.If(!(p.Z >= 0 && p.Z <= 100), "z", "is %v; it must lie in [0, 100]", p.Z)
-	bad.If(p.Window < 1 || p.Window > 1000, "window", "is %d; it must lie between 1 and 1000", p.Window)
-	bad.If(!(p.Gain >= 0 && p.Gain <= 1000), "gain", "is %v; it must lie in [0, 1000]", p.Gain)
-	bad.If(!(p.Prior >= 0 && p.Prior <= 10), "prior", "is %v; it must lie in [0, 10]", p.Prior)
+	bad.If(!(p.Quorum > 0 && p.Quorum <= 1), "quorum", "is %v: it must lie in (0, 1]", p.Quorum)
+	bad.If(!(p.Z >= 0 && p.Z <= 100), "z", "is %v: it must lie in [0, 100]", p.Z)
+	bad.If(p.Window < 1 || p.Window > 1000, "window", "is %d: it must lie between 1 and 1000", p.Window)
+	bad.If(!(p.Gain >= 0 && p.Gain <= 1000), "gain", "is %v: it must lie in [0, 1000]", p.Gain)
+	bad.If(!(p.Prior >= 0 && p.Prior <= 10), "prior", "is %v: it must lie in [0, 10]", p.Prior)
 	return bad.Err()
 }
 

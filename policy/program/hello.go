@@ -48,11 +48,11 @@ func (h *hello) check() error {
 	}
 	for _, kind := range h.Answers {
 		if !slices.Contains(kinds, kind) {
-			return fmt.Errorf("says that it answers %q; the kinds of questions are %s", kind, strings.Join(kinds, ", "))
+			return fmt.Errorf("says that it answers the unknown question %q; the known questions are %s", kind, strings.Join(kinds, ", "))
 		}
 	}
 	if l := h.TimeLimit; l != nil && !(*l > 0 && *l <= maxTimeLimit) {
-		return fmt.Errorf("says that time_limit_s is %v; it must lie in (0, %d]", *l, maxTimeLimit)
+		return fmt.Errorf("says that time_limit_s is %v: it must lie in (0, %d]", *l, maxTimeLimit)
 	}
 	seen := map[string]bool{}
 	for i := range h.Parameters {
@@ -74,9 +74,9 @@ func (p *parameter) check() error {
 	case !number && p.Type != "bool" && p.Type != "string":
 		return fmt.Errorf("says that its parameter %s has the type %q; choose int, float, bool or string", p.Name, p.Type)
 	case !number && (p.Min != nil || p.Max != nil):
-		return fmt.Errorf("says that its parameter %s has a min or max; only int and float have these", p.Name)
+		return fmt.Errorf("says that its parameter %s has a min or max; only parameters of the types int and float may have a min or max", p.Name)
 	case p.Range != nil && p.Type == "string":
-		return fmt.Errorf("says that its parameter %s has a range; a string has none", p.Name)
+		return fmt.Errorf("says that its parameter %s has a range; parameters of the type string may not have a range", p.Name)
 	}
 	if r := p.Range; r != nil && (!(r.High >= r.Low) || r.Log && r.Low <= 0 || r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers) {
 		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, low must be above 0 with log, and of must be absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)
@@ -88,7 +88,7 @@ func (p *parameter) check() error {
 			p.Default = int64(f)
 		}
 		if !is {
-			return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
+			return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s: correct the default", p.Name, p.Type)
 		}
 		if problem := p.outside(f); problem != "" {
 			return fmt.Errorf("says that the default of its parameter %s %s", p.Name, problem)
@@ -96,10 +96,10 @@ func (p *parameter) check() error {
 		return nil
 	}
 	if _, is := p.Default.(bool); is != (p.Type == "bool") {
-		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
+		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s: correct the default", p.Name, p.Type)
 	}
 	if _, is := p.Default.(string); is != (p.Type == "string") {
-		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s; correct the default", p.Name, p.Type)
+		return fmt.Errorf("has the parameter %s, whose default is missing or not of type %s: correct the default", p.Name, p.Type)
 	}
 	return nil
 }
@@ -109,9 +109,9 @@ func (p *parameter) check() error {
 func (p *parameter) outside(v float64) string {
 	switch {
 	case p.Min != nil && v < *p.Min:
-		return fmt.Sprintf("is %v; it must be at least %v", v, *p.Min)
+		return fmt.Sprintf("is %v: it must be at least %v", v, *p.Min)
 	case p.Max != nil && v > *p.Max:
-		return fmt.Sprintf("is %v; it must be at most %v", v, *p.Max)
+		return fmt.Sprintf("is %v: it must be at most %v", v, *p.Max)
 	}
 	return ""
 }
@@ -169,7 +169,7 @@ func (h *hello) values(given map[string]Value) ([]any, error) {
 		if len(known) == 0 {
 			return nil, fmt.Errorf("has no parameters, but %s is given", name)
 		}
-		return nil, fmt.Errorf("has no parameter %s; its parameters are %s", name, strings.Join(known, ", "))
+		return nil, fmt.Errorf("has no parameter %s: its parameters are %s", name, strings.Join(known, ", "))
 	}
 	return all, nil
 }

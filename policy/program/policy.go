@@ -66,7 +66,7 @@ func Parse(text string, defaults map[string]Value) (*Policy, error) {
 	for i, part := range parts {
 		var err error
 		if parts[i], err = url.PathUnescape(part); err != nil {
-			return nil, fmt.Errorf("%q has a %% that begins no code; write %% as %%25", text)
+			return nil, fmt.Errorf("%q contains a %% that does not begin a code such as %%3A; write %% as %%25", text)
 		}
 	}
 	if len(parts) < 2 || parts[1] == "" {

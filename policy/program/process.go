@@ -100,9 +100,9 @@ func (q *process) startable() error {
 		return err
 	case info.Mode()&fs.ModeSocket != 0:
 	case !info.Mode().IsRegular():
-		return errors.New("is not a file; name an executable file")
+		return errors.New("is not a regular file: name an executable file")
 	case info.Mode()&0o111 == 0 && runtime.GOOS != "windows":
-		return errors.New("is not executable; call chmod +x, and begin a script with a line such as #!/usr/bin/env python3")
+		return errors.New("is not executable: call chmod +x, and begin a script with a line such as #!/usr/bin/env python3")
 	}
 	return nil
 }

@@ -196,13 +196,13 @@ func TestParametersInAFile(t *testing.T) {
 			t.Errorf("%v, evicted %+v, want that in round %d", err, sum.Evicted, c.evicted)
 		}
 	}
-	if _, err := s.Machine("program:testdata/backup.py"); err == nil || !strings.Contains(err.Error(), "has no parameter finish_steps; its parameters are b") {
+	if _, err := s.Machine("program:testdata/backup.py"); err == nil || !strings.Contains(err.Error(), "has no parameter finish_steps: its parameters are b") {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Machine("straggler"); err != nil {
 		t.Errorf("a policy that is no program: %v", err)
 	}
-	if _, err := scenarios.Parse("short.yaml", []byte(short+"policy:\n  program: {quorum: [1, 2]}\n")); err == nil || !strings.Contains(err.Error(), "policy.program.quorum: must be a single value") {
+	if _, err := scenarios.Parse("short.yaml", []byte(short+"policy:\n  program: {quorum: [1, 2]}\n")); err == nil || !strings.Contains(err.Error(), "policy.program.quorum must be a single value") {
 		t.Errorf("a list: %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func New(cfg policy.Config, p Policy) (*Machine, error) {
 		return nil, errors.New("torchft: heartbeat period, miss threshold and number of outer steps must be at least 1")
 	}
 	if cfg.Grouping.Regional() {
-		return nil, errors.New("torchft: the policy has one outer state for all workers, but train.regions has one for each region; choose another policy, or remove train.regions")
+		return nil, errors.New("torchft: the policy keeps one outer state for all workers, but train.regions needs one for each region; choose another policy, or remove train.regions")
 	}
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("torchft: %w", err)

@@ -64,18 +64,18 @@ const longest policy.Time = 1e15
 // Validate reports a parameter out of range.
 func (p *Policy) Validate() error {
 	var bad errs.Problems
-	bad.If(p.MinReplicas < 1, "min_replicas", "is %d; it must be at least 1", p.MinReplicas)
+	bad.If(p.MinReplicas < 1, "min_replicas", "is %d: it must be at least 1", p.MinReplicas)
 	for _, t := range []struct {
 		field string
 		value policy.Time
 	}{{"join_timeout", p.JoinTimeout}, {"heartbeat_timeout", p.HeartbeatTimeout}, {"quorum_timeout", p.QuorumTimeout}, {"timeout", p.Timeout}} {
-		bad.If(t.value < 0 || t.value > longest, t.field, "is %d; it must lie between 0 and %d", t.value, longest)
+		bad.If(t.value < 0 || t.value > longest, t.field, "is %d: it must lie between 0 and %d", t.value, longest)
 	}
 	for _, n := range []struct {
 		field string
 		value int
 	}{{"quorum_retries", p.QuorumRetries}, {"max_retries", p.MaxRetries}, {"restarts", p.Restarts}, {"shrink_until", p.ShrinkUntil}} {
-		bad.If(n.value < 0, n.field, "is %d; it must not be negative", n.value)
+		bad.If(n.value < 0, n.field, "is %d: it must not be negative", n.value)
 	}
 	return bad.Err()
 }

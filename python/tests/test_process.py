@@ -102,7 +102,7 @@ def test_a_coroutine_that_is_cancelled(real_network, own_folder):
 def test_an_invalid_result_is_carried(own_folder):
     sc = tb.Scenario.library("persistent_straggler")
     sc.horizon = 15_000
-    with pytest.raises(tb.InvalidResult, match="the run ended incomplete after 1 outer step") as failed:
+    with pytest.raises(tb.InvalidResult, match="the run ended early, after 1 outer step") as failed:
         tb.simulate(sc, "baseline")
     assert not failed.value.result.complete and failed.value.result.outer_steps == 1
 
@@ -124,7 +124,7 @@ def test_the_doctor_says_what_is_missing(own_folder, monkeypatch):
     check = '[{"name":"sandbox","ok":false,"needed":true,"detail":"not permitted"}]'
     program_that(own_folder, monkeypatch, "echo '%s'" % check, "echo 'testbed: no real run is possible here' >&2", "exit 4")
     assert [c["name"] for c in tb.doctor().data if c["needed"] and not c["ok"]] == ["sandbox"]
-    program_that(own_folder, monkeypatch, "echo 'testbed: needs Linux' >&2", "exit 4")
+    program_that(own_folder, monkeypatch, "echo 'testbed needs Linux' >&2", "exit 4")
     with pytest.raises(tb.Unsupported, match="needs Linux"):
         tb.doctor()
 

@@ -88,11 +88,11 @@ func New(policies, links []string, runs []record.Summary) *Table {
 	t.Agree = len(differ) == 0
 	switch {
 	case !t.Agree:
-		t.Verdict = fmt.Sprintf("the links differ from %s: %s", links[0], strings.Join(differ, "; "))
+		t.Verdict = fmt.Sprintf("the results differ from those on %s links: %s", links[0], strings.Join(differ, "; "))
 	case len(unclear) > 0:
-		t.Verdict = fmt.Sprintf("the links are not shown to differ from %s: the same decisions, the same bytes, and wall-clock intervals that contain 0: %s", links[0], strings.Join(unclear, "; "))
+		t.Verdict = fmt.Sprintf("no difference from %s links is shown: the decisions and bytes are the same, and each interval of the wall-clock difference contains 0: %s", links[0], strings.Join(unclear, "; "))
 	default:
-		t.Verdict = fmt.Sprintf("the links agree: wall-clocks within %.3g %% of %s, the same decisions, the same bytes", 100*Tolerance, links[0])
+		t.Verdict = fmt.Sprintf("the links agree: wall-clocks differ by at most %.3g %% from those on %s links, and the decisions and bytes are the same", 100*Tolerance, links[0])
 	}
 	return t
 }

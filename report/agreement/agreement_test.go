@@ -40,17 +40,17 @@ func table(runs []record.Summary) *agreement.Table {
 func TestVerdicts(t *testing.T) {
 	for what, c := range map[string]struct {
 		runs    func() []record.Summary
-		verdict string // if it begins with "the links a", they agree
+		verdict string // if it begins with "the links agree" or "no difference", they agree
 	}{
-		"equal":       {func() []record.Summary { return three(1) }, "the links agree: wall-clocks within 3 % of user, the same decisions, the same bytes"},
-		"2 % off":     {func() []record.Summary { return three(1.02) }, "the links agree: wall-clocks within 3 %"},
-		"5 % slower":  {func() []record.Summary { return three(1.05) }, "the links differ from user: baseline on htb: wall-clock +5.0 %"},
+		"equal":       {func() []record.Summary { return three(1) }, "the links agree: wall-clocks differ by at most 3 % from those on user links, and the decisions and bytes are the same"},
+		"2 % off":     {func() []record.Summary { return three(1.02) }, "the links agree: wall-clocks differ by at most 3 %"},
+		"5 % slower":  {func() []record.Summary { return three(1.05) }, "the results differ from those on user links: baseline on htb: wall-clock +5.0 %"},
 		"10 % faster": {func() []record.Summary { return three(0.9) }, "wall-clock -10.0 %"},
 		"no difference shown": {func() []record.Summary {
 			runs := three(1.1)
 			runs[1].WallClock = 9_000
 			return runs
-		}, "the links are not shown to differ from user: the same decisions, the same bytes, and wall-clock intervals that contain 0: baseline on htb +10.0 % (-10.0 % to +10.0 %)"},
+		}, "no difference from user links is shown: the decisions and bytes are the same, and each interval of the wall-clock difference contains 0: baseline on htb +10.0 % (-10.0 % to +10.0 %)"},
 		"one seed": {func() []record.Summary { return three(1.05)[:2] }, "wall-clock +5.0 %, which may be noise (with --repeat 3 there is an interval)"},
 		"another one was sidelined": {func() []record.Summary {
 			runs := three(1)
@@ -83,7 +83,7 @@ func TestVerdicts(t *testing.T) {
 		}, "no seed has complete runs on both kinds of links"},
 	} {
 		a := table(c.runs())
-		if !strings.Contains(a.Verdict, c.verdict) || a.Agree != strings.HasPrefix(c.verdict, "the links a") {
+		if !strings.Contains(a.Verdict, c.verdict) || a.Agree != (strings.HasPrefix(c.verdict, "the links agree") || strings.HasPrefix(c.verdict, "no difference")) {
 			t.Errorf("%s: %v, %q; want %q", what, a.Agree, a.Verdict, c.verdict)
 		}
 	}
@@ -105,7 +105,7 @@ links side by side   wall-clock                                     difference f
 baseline, user       10,050 µs (10,000–10,200)                      –                          –           –               valid
 baseline, htb        10,110 µs (10,009–10,210), 1 of 4 incomplete   +0.1 % (+0.1 % to +0.1 %)   the same    7 of 7 rounds   3 valid, 1 suspect
 
-the links agree: wall-clocks within 3 % of user, the same decisions, the same bytes
+the links agree: wall-clocks differ by at most 3 % from those on user links, and the decisions and bytes are the same
 `
 	if strings.Join(strings.Fields(b.String()), " ") != strings.Join(strings.Fields(want), " ") {
 		t.Errorf("got\n%s", b.String())

@@ -226,7 +226,7 @@ return all;`, &got).IsQuiet(t)
 			t.Errorf("the legend %q does not say %q", got[0].Legend, word)
 		}
 	}
-	if got[1].Problem != "mfu: is 3; it must be from 0.0001 to 1" || got[1].Days != got[0].Days {
+	if got[1].Problem != "mfu is 3: it must be from 0.0001 to 1" || got[1].Days != got[0].Days {
 		t.Errorf("with an impossible value the page shows %+v", got[1])
 	}
 	if got[2].Problem != "" || got[2].Days == got[0].Days || !strings.Contains(got[3].Command, "--set mfu=0.05 ") {

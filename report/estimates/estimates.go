@@ -90,7 +90,7 @@ func newPage(s *estimate.Sweep) (*page, error) {
 	points := len(s.Variants)
 	for _, a := range s.Axes {
 		if points *= len(a.Values); points > maxPoints {
-			return nil, errs.Fieldf(a.Input, "makes more than %d points, the most that a page shows; give fewer values, or use --csv", maxPoints)
+			return nil, errs.Fieldf(a.Input, "makes more than %d points, the most that a page shows: give fewer values, or use --csv", maxPoints)
 		}
 	}
 	sheet, err := s.Sheet()

@@ -232,7 +232,7 @@ function compute() {
   if (!answer) {
     able(false, 'The program has ended; reload the page.');
   } else if (answer.problem) {
-    get('problem').textContent = `${answer.field}: ${answer.problem}`;
+    get('problem').textContent = answer.problem;
   } else {
     get('problem').textContent = '';
     sheet = answer;

@@ -107,9 +107,9 @@ func TestWhatHasNoPage(t *testing.T) {
 		want string
 		axes []string
 	}{
-		{"bandwidthMbps: makes more than 10000 points, the most that a page shows; give fewer values, or use --csv", []string{"numNodes=1" + numbers, "bandwidthMbps=1" + numbers}},
-		{"mfu: is 3; it must be from 0.0001 to 1 (with mfu=3)", []string{"mfu=0.3,3"}},
-		{"mfu: is swept twice; keep one", []string{"mfu=0.3", "mfu=0.4"}},
+		{"bandwidthMbps makes more than 10000 points, the most that a page shows: give fewer values, or use --csv", []string{"numNodes=1" + numbers, "bandwidthMbps=1" + numbers}},
+		{"mfu is 3: it must be from 0.0001 to 1 (with mfu=3)", []string{"mfu=0.3,3"}},
+		{"mfu is swept twice: keep one", []string{"mfu=0.3", "mfu=0.4"}},
 	} {
 		err := estimates.WriteHTML(&bytes.Buffer{}, sweep(t, false, c.axes...))
 		if wrong := (*errs.FieldError)(nil); !errors.As(err, &wrong) || err.Error() != c.want {
@@ -222,14 +222,14 @@ func TestReadingWhatWasPrinted(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(map[string]any){
-		"inputs: there are none":                           func(o map[string]any) { delete(o, "inputs") },
-		"inputs: mfu: is 3; it must be":                    func(o map[string]any) { o["inputs"].(map[string]any)["mfu"] = 3 },
+		"the file has no inputs":                           func(o map[string]any) { delete(o, "inputs") },
+		"inputs: mfu is 3: it must be":                    func(o map[string]any) { o["inputs"].(map[string]any)["mfu"] = 3 },
 		"axes: mfus: unknown field":                        func(o map[string]any) { o["axes"].([]any)[0].(map[string]any)["input"] = "mfus" },
-		"axes: precision: is swept twice":                  func(o map[string]any) { o["axes"].([]any)[0] = o["axes"].([]any)[1] },
-		"points: there are 0, but the axes make 12":        func(o map[string]any) { o["points"] = []any{} },
+		"axes: precision is swept twice":                  func(o map[string]any) { o["axes"].([]any)[0] = o["axes"].([]any)[1] },
+		"the file has 0 points, but its axes make 12":      func(o map[string]any) { o["points"] = []any{} },
 		"points[3].days: the file has 7, but this version": func(o map[string]any) { o["points"].([]any)[3].(map[string]any)["days"] = 7 },
 		`variant: "" must be page`:                         func(o map[string]any) { o["measurements"], o["points"] = nil, []any{} },
-		"measurements: efficiency: is 2":                   func(o map[string]any) { o["measurements"].(map[string]any)["efficiency"] = 2 },
+		"measurements: efficiency is 2":                   func(o map[string]any) { o["measurements"].(map[string]any)["efficiency"] = 2 },
 	} {
 		object := printed(t, s)
 		change(object)

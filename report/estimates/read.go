@@ -51,7 +51,7 @@ func parse(text []byte) (*estimate.Sweep, error) {
 		s.Run = estimate.Run{Inputs: f.Page.Inputs, Further: f.Further}
 		f.Results = f.Page.Results
 	case f.Inputs == nil:
-		return nil, errors.New("inputs: there are none")
+		return nil, errors.New("the file has no inputs")
 	default:
 		s.Run = *f.Inputs
 	}
@@ -101,7 +101,7 @@ func (f *file) check(s *estimate.Sweep) error {
 		return fmt.Errorf("axes: %w", err)
 	}
 	if len(f.Axes) > 0 && len(points) != len(want) {
-		return fmt.Errorf("points: there are %d, but the axes make %d", len(points), len(want))
+		return fmt.Errorf("the file has %d points, but its axes make %d", len(points), len(want))
 	}
 	for i, p := range points {
 		if !(math.Abs(p.Days-want[i].Days) <= 1e-9*want[i].Days) {

@@ -382,7 +382,7 @@ func (r *Result) against(p Policy) string {
 	case first.Time.N == 0:
 		return fmt.Sprintf("%s reached %s after %s. %s never did: it ended at %s.", p.Name, strings.TrimSuffix(r.goal(), ","), p.When(), first.Name, first.FinalText())
 	case p.Sooner.N == 0:
-		return fmt.Sprintf("%s reached %s after %s, and %s after %s, but there is no seed with which both did.", p.Name, r.goal(), p.When(), first.Name, first.When())
+		return fmt.Sprintf("%s reached %s after %s, and %s after %s, but no seed reached it under both policies.", p.Name, r.goal(), p.When(), first.Name, first.When())
 	}
 	times := fmt.Sprintf("after %s instead of %s", p.When(), first.When())
 	ratio := fmt.Sprintf("%.2f×", p.Sooner.Median)

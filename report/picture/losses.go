@@ -89,7 +89,7 @@ func learntIn(rec *runs.Record) (world string, learnt *learning.Result) {
 func WriteLosses(out io.Writer, rec *runs.Record, format Format) error {
 	world, learnt := learntIn(rec)
 	if learnt == nil {
-		return fmt.Errorf("nothing was trained in these runs, so there are no losses to draw")
+		return fmt.Errorf("the runs trained nothing, so there are no losses to draw")
 	}
 	var c canvas = &svgCanvas{width: lossWidth, height: lossHeight}
 	if format == PDF {

@@ -169,7 +169,7 @@ func faults(rec *Record, s Story) document.Answer {
 		a.Text = append(a.Text, fmt.Sprintf("The scenario's clock started after %s, with %s.", seconds(*s.Clock), s.ClockBy))
 	}
 	for _, e := range s.Slowings {
-		a.Text = append(a.Text, fmt.Sprintf("%s was %.3g times slower than before (intended: %.3g).", e.Node, e.ShareBefore/e.ShareUsed, e.ShareBefore/e.ShareIntended))
+		a.Text = append(a.Text, fmt.Sprintf("%s computed %.3g times as slowly as before (intended: %.3g times).", e.Node, e.ShareBefore/e.ShareUsed, e.ShareBefore/e.ShareIntended))
 	}
 	return a
 }
@@ -189,7 +189,7 @@ func traffic(s Story) document.Answer {
 		}
 	}
 	if by == "" {
-		a.Short = "no traffic is on record"
+		a.Short = "the record contains no traffic"
 		return a
 	}
 	a.Short = fmt.Sprintf("%.1f MB", float64(all)/1e6)
@@ -203,7 +203,7 @@ func trust(rec *Record, s Story) document.Answer {
 	if rec.Verdict == nil {
 		a.Short = "there is no verdict"
 		if s.Clock == nil {
-			a.Text = []string{"The network is measured only from the start of the scenario's clock on."}
+			a.Text = []string{"The network is measured only after the scenario's clock has started."}
 		}
 		return a
 	}

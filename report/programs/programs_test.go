@@ -122,7 +122,7 @@ func TestPage(t *testing.T) {
 	}
 	text := page.String()
 	for _, want := range []string{
-		"W2 exited with code 3 after 1.8 s, the first of 3 programs to fail", "exit code 3", "w1 was 3.2 times slower than before (intended: 4).", "it was busy", "suspect",
+		"W2 exited with code 3 after 1.8 s, the first of 3 programs to fail", "exit code 3", "w1 computed 3.2 times as slowly as before (intended: 4 times).", "it was busy", "suspect",
 		"Pause, 2 processes", "Slow by 4", "Partition w0 w2", "all partitions end", "3.50 MB", "&lt;b&gt;small", "The scenario\u0026#39;s clock",
 	} {
 		if want = strings.ReplaceAll(want, "\u0026", "&"); !strings.Contains(text, want) {

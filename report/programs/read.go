@@ -269,8 +269,12 @@ func injectText(e record.ProgramEvent) string {
 	if e.Factor != 0 {
 		text += fmt.Sprintf(" by %g", e.Factor)
 	}
-	if e.Processes != nil {
-		text += fmt.Sprintf(", %d processes", *e.Processes)
+	switch n := e.Processes; {
+	case n == nil:
+	case *n == 1:
+		text += ", 1 process"
+	default:
+		text += fmt.Sprintf(", %d processes", *n)
 	}
 	return text
 }

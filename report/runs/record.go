@@ -120,7 +120,7 @@ func Read(dirs ...string) (*Record, error) {
 		}
 	}
 	if rec.Scenario == nil {
-		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json; name a directory that run or compare wrote", strings.Join(dirs, ", "))
+		return nil, fmt.Errorf("%s: there is no scenario.yaml or scenario.json; name a directory that testbed run or testbed compare wrote", strings.Join(dirs, ", "))
 	}
 	for _, run := range rec.Runs {
 		if run.Scenario != rec.Scenario.Name {
@@ -156,7 +156,7 @@ func runDirs(dir string) ([]string, error) {
 		return nil, fmt.Errorf("%s: the run has not ended, so there is no %s; wait for it or, if it was killed, resume it with testbed run --resume %[1]s", dir, record.SummaryFile)
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("%s: there is no %s and no run of a comparison; name a directory that run or compare wrote", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s: there is no %s and no run of a comparison; name a directory that testbed run or testbed compare wrote", dir, record.SummaryFile)
 	}
 	slices.SortFunc(runs, func(a, b string) int { return cmp.Or(cmp.Compare(repeat(a), repeat(b)), cmp.Compare(a, b)) })
 	return runs, nil

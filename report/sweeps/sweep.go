@@ -229,37 +229,47 @@ func trainingFigures(r *sweep.Results) (all []figure) {
 const lossUnit = "of the task"
 
 // figures are all figures of a sweep besides times and losses, without those
-// that are 0 everywhere.
+// that are 0 everywhere, and without the effective wall-clock if no work was lost.
+// A mean is over the runs in which the quantity is known.
 func figures(r *sweep.Results) (all []figure) {
+	anyLost := false
+	for _, rows := range r.Rows {
+		for _, row := range rows {
+			anyLost = anyLost || row.Lost != nil && *row.Lost > 0
+		}
+	}
+	always := func(of func(sweep.Row) float64) func(sweep.Row) (float64, bool) {
+		return func(r sweep.Row) (float64, bool) { return of(r), true }
+	}
 	for _, m := range []struct {
 		name, unit string
-		of         func(sweep.Row) float64
+		of         func(sweep.Row) (value float64, known bool)
 	}{
-		{"effective wall-clock", "µs", func(r sweep.Row) float64 {
-			if r.Lost == nil || *r.Lost == 0 || *r.Lost == 1 || !r.Complete {
-				return 0
+		{"effective wall-clock", "µs", func(r sweep.Row) (float64, bool) {
+			if !anyLost || r.Lost == nil || *r.Lost == 1 || !r.Complete {
+				return 0, false
 			}
-			return float64(r.WallClock) / (1 - *r.Lost)
+			return float64(r.WallClock) / (1 - *r.Lost), true
 		}},
-		{"work lost", "% of the contributions", func(r sweep.Row) float64 {
+		{"work lost", "% of the contributions", func(r sweep.Row) (float64, bool) {
 			if r.Lost == nil {
-				return 0
+				return 0, false
 			}
-			return 100 * *r.Lost
+			return 100 * *r.Lost, true
 		}},
-		{"sidelined", "times a run", func(r sweep.Row) float64 { return float64(r.Sidelined) }},
-		{"arrived in time again", "times a run", func(r sweep.Row) float64 { return float64(r.Rejoined) }},
-		{"evicted", "workers a run", func(r sweep.Row) float64 { return float64(r.Evicted) }},
-		{"computing", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.ComputeFraction }},
-		{"waiting for other workers", "% of the membership time", func(r sweep.Row) float64 { return 100 * r.BarrierWaitFraction }},
-		{"stall of joiners", "µs", func(r sweep.Row) float64 { return float64(r.JoinerStall) }},
-		{"bytes sent", "B", func(r sweep.Row) float64 { return float64(r.BytesSent) }},
-		{"incomplete", "% of the runs", func(r sweep.Row) float64 {
+		{"sidelined", "times a run", always(func(r sweep.Row) float64 { return float64(r.Sidelined) })},
+		{"arrived in time again", "times a run", always(func(r sweep.Row) float64 { return float64(r.Rejoined) })},
+		{"evicted", "workers a run", always(func(r sweep.Row) float64 { return float64(r.Evicted) })},
+		{"computing", "% of the membership time", always(func(r sweep.Row) float64 { return 100 * r.ComputeFraction })},
+		{"waiting for other workers", "% of the membership time", always(func(r sweep.Row) float64 { return 100 * r.BarrierWaitFraction })},
+		{"stall of joiners", "µs", always(func(r sweep.Row) float64 { return float64(r.JoinerStall) })},
+		{"bytes sent", "B", always(func(r sweep.Row) float64 { return float64(r.BytesSent) })},
+		{"incomplete", "% of the runs", always(func(r sweep.Row) float64 {
 			if r.Complete {
 				return 0
 			}
 			return 100
-		}},
+		})},
 	} {
 		f := figure{Name: m.name, Unit: m.unit, What: "mean"}
 		something := false
@@ -269,8 +279,11 @@ func figures(r *sweep.Results) (all []figure) {
 				var sum float64
 				n := 0
 				for _, row := range rows {
-					if row.Policy == name {
-						sum += m.of(row)
+					if row.Policy != name {
+						continue
+					}
+					if v, known := m.of(row); known {
+						sum += v
 						n++
 					}
 				}

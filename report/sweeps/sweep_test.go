@@ -148,12 +148,19 @@ func TestSweepPage(t *testing.T) {
 		if err := json.Unmarshal([]byte(block), &data); err != nil {
 			t.Fatal(err)
 		}
+		means := map[string][]float64{} // of the first policy, which loses no work
 		for _, f := range data.Figures {
 			for _, l := range f.Lines {
 				if len(l.Points) != len(data.Cells) {
 					t.Errorf("%s: %s has %d points for %d cells", c.name, f.Name, len(l.Points), len(data.Cells))
 				}
 			}
+			for _, p := range f.Lines[0].Points {
+				means[f.Name] = append(means[f.Name], p[:min(1, len(p))]...)
+			}
+		}
+		if all := means["effective wall-clock"]; c.name == "curves" && (len(all) == 0 || !slices.Equal(all, means["wall-clock"])) {
+			t.Errorf("%s: the effective wall-clocks of a policy that loses nothing are %v, its wall-clocks %v", c.name, all, means["wall-clock"])
 		}
 	}
 }

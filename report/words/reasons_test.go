@@ -246,7 +246,7 @@ var (
 		`(?: \(median ([\d,]+) µs \+ ([\d.e+]+) × MAD ([\d,]+) µs, at least ([\d,]+) µs\))?(?:, postponed by ([\d,]+) µs because the coordinator was down)?` +
 		`(?: \([a-z_]+ [^)]+\))?(?: and ([\d,]+) µs of credit for catching up)?$`)
 	silence  = regexp.MustCompile(`^it was silent for ([\d,]+) µs and missed (\d+) heartbeats? \(tolerated: (\d+)\)$`)
-	lastBeat = regexp.MustCompile(`, ([\d,]+) µs after its last heartbeat$`)
+	lastBeat = regexp.MustCompile(`, ([\d,]+) µs after (?:its last heartbeat|the last heartbeat of the old process)$`)
 	again    = regexp.MustCompile(`^outer steps since its eviction: (\d+), required: (\d+)$`)
 	fetches  = regexp.MustCompile(`^its fetches of the outer state failed (\d+) times? in a row$`)
 	reduces  = regexp.MustCompile(`^it took part in (\d+) failed reductions? of the round$`)

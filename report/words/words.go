@@ -72,7 +72,7 @@ func Because(r *policy.Reason) string {
 	case policy.RuleConnection:
 		return fmt.Sprintf("its control connection ended, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleReplaced:
-		return fmt.Sprintf("a new process of the worker asked to join, %s after its last heartbeat", Micros(r.Silent))
+		return fmt.Sprintf("a new process of the worker asked to join, %s after the last heartbeat of the old process", Micros(r.Silent))
 	case policy.RuleMembership:
 		return "the stack went on without it"
 	case policy.RuleLost:

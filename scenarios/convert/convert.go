@@ -120,14 +120,14 @@ func churn(s *scenarios.Scenario) (text []byte, lost []string, err error) {
 	}
 	for i, in := range s.Injects {
 		if !slices.Contains(churnOps, in.Op) {
-			return refuse(fmt.Sprintf("injects[%d].op", i), fmt.Sprintf("churn has no inject %s; remove it, or choose one of %s", in.Op, list(churnOps)))
+			return refuse(fmt.Sprintf("injects[%d].op", i), fmt.Sprintf("churn does not support the inject %s; remove it, or choose one of %s", in.Op, list(churnOps)))
 		}
 	}
 	if i := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.InitialStep > 0 }); i >= 0 {
-		return refuse(fmt.Sprintf("workers[%d].initial_step", i), "churn's workers begin at outer step 0; remove it")
+		return refuse(fmt.Sprintf("workers[%d].initial_step", i), "churn's workers begin at outer step 0; remove initial_step")
 	}
 	if i := slices.IndexFunc(s.Workers, func(w scenarios.Worker) bool { return w.Lighthouse > 0 }); i >= 0 {
-		return refuse(fmt.Sprintf("workers[%d].lighthouse", i), "churn has no lighthouses; remove it")
+		return refuse(fmt.Sprintf("workers[%d].lighthouse", i), "churn has no lighthouses; remove lighthouse")
 	}
 	if s.Work != nil {
 		return refuse("work", "churn's steps vary by inner_step_jitter alone; remove the section, and write the resulting inner_step_mean and inner_step_jitter to the workers")

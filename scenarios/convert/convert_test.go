@@ -220,7 +220,7 @@ func TestForChurn(t *testing.T) {
 // TestChurnRefuses what would make another scenario of it.
 func TestChurnRefuses(t *testing.T) {
 	for name, want := range map[string]string{
-		"pause_resume": "pause_resume: injects[0].op: churn has no inject Pause; remove it, or choose one of Crash, Leave, Slow, Restore, Partition, ClearPartition",
+		"pause_resume": "pause_resume: injects[0].op: churn does not support the inject Pause; remove it, or choose one of Crash, Leave, Slow, Restore, Partition, ClearPartition",
 		"mixed_gpus":   "mixed_gpus: work: churn's steps vary by inner_step_jitter alone; remove the section, and write the resulting inner_step_mean and inner_step_jitter to the workers",
 	} {
 		s, err := scenarios.Load(name)

@@ -196,7 +196,7 @@ func judge(m Measurements) Verdict {
 	}
 	v.late("packets left the router", m.RouterLatenessP50, m.RouterLatenessP99, m.Hops, m.RoundTime, routerLateSuspect, routerLateInvalid)
 	v.late("timers of workers fired", m.TimerLatenessP50, m.TimerLatenessP99, m.Steps, m.RoundTime, timerLateSuspect, timerLateInvalid)
-	v.share("computing took %.0f %% of the time that inner steps have (limit %.0f %%); give inner steps more time, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
+	v.share("computing took %.0f %% of the planned time of inner steps (limit %.0f %%); give inner steps more time, or train a smaller model", m.Computing, computingSuspect, computingInvalid)
 	v.share("waiting for a processor lengthened inner steps by %.0f %% of a round (limit %.0f %%); use fewer workers, or a larger real.dilation", m.ComputeWait, shareSuspect, math.Inf(1))
 	v.doubt(m.Doubts)
 	if m.BusyLink != "" {
@@ -256,7 +256,7 @@ func (v *Verdict) stall(m Measurements, worst Level) {
 		level, limit = Invalid, shareInvalid
 	}
 	if share > limit {
-		v.add(level, "%s stalled for %v in one piece: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
+		v.add(level, "%s stalled for %v without interruption: %.0f %% of a round (limit %.0f %%)", m.StallOf, m.Stall.Round(time.Millisecond), 100*share, 100*limit)
 	}
 }
 

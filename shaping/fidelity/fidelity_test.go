@@ -53,8 +53,8 @@ func TestJudge(t *testing.T) {
 			"the control group used up its CPU quota (processors: 1.5), so its processes were stopped for 25 % of the time (limit 10 %); raise the quota (cpu.max, or the container's limit)",
 			"the control group of the programs has a CPU quota (processors: 1.5)"}}},
 		{"steps that leave time", fidelity.Measurements{Computing: 0.5}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
-		{"steps that leave little", fidelity.Measurements{Computing: 0.6}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"computing took 60 % of the time that inner steps have (limit 50 %); give inner steps more time, or train a smaller model"}}},
-		{"steps that take longer", fidelity.Measurements{Computing: 1.2}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"computing took 120 % of the time that inner steps have (limit 100 %); give inner steps more time, or train a smaller model"}}},
+		{"steps that leave little", fidelity.Measurements{Computing: 0.6}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"computing took 60 % of the planned time of inner steps (limit 50 %); give inner steps more time, or train a smaller model"}}},
+		{"steps that take longer", fidelity.Measurements{Computing: 1.2}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"computing took 120 % of the planned time of inner steps (limit 100 %); give inner steps more time, or train a smaller model"}}},
 		{"computing that waits a little", fidelity.Measurements{ComputeWait: 0.04}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"computing that waits", fidelity.Measurements{ComputeWait: 0.61}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"waiting for a processor lengthened inner steps by 61 % of a round (limit 5 %); use fewer workers, or a larger real.dilation"}}},
 		{"decisions about workers that waited", fidelity.Measurements{Doubts: []fidelity.Doubt{

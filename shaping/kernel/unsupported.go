@@ -67,5 +67,5 @@ func unsupported(feature string, err error) error { return lacking(feature, fixe
 
 // lacking is the error of a feature that the kernel refuses with an error.
 func lacking(feature, fix string, err error) error {
-	return &errs.UnsupportedError{Missing: fmt.Sprintf("%s: not available here: %v", feature, err), Fix: fix, Err: err}
+	return &errs.UnsupportedError{Missing: fmt.Sprintf("%s: not available on this machine: %v", feature, err), Fix: fix, Err: err}
 }

@@ -81,6 +81,7 @@ type peer struct {
 	fits    bool            // a whole frame fits into a datagram to it
 	asked   int             // so far
 	nextAsk time.Duration   // when the next ask is due
+	heard   time.Duration   // when its last answer came; 0 before
 	rtts    []time.Duration // of the opening
 }
 
@@ -296,6 +297,7 @@ func (p *peer) answered(text []byte, at time.Duration) {
 	}
 	stamp := func(k int) time.Duration { return time.Duration(binary.BigEndian.Uint64(text[8*k:])) }
 	rtt := p.clock.take(stamp(0), stamp(1), stamp(2), at)
+	p.heard = at
 	p.fits = p.fits || !p.opened() && stamp(3) > clockSize
 	if !p.opened() {
 		if p.rtts = append(p.rtts, rtt); p.opened() {
@@ -308,14 +310,15 @@ func (p *peer) answered(text []byte, at time.Duration) {
 func (p *peer) opened() bool { return len(p.rtts) >= openingAsks }
 
 // Opened reports whether the ways to all hosts have been measured enough. Until
-// then no frame may be sent. waiting names a host that is missing.
-func (e *ends) Opened() (ok bool, waiting string) {
+// then no frame may be sent. waiting names a host whose way is not, and answered
+// is the time of its last answer, or 0.
+func (e *ends) Opened() (ok bool, waiting string, answered time.Duration) {
 	for _, p := range e.peers {
 		if p != nil && !p.opened() {
-			return false, p.stats.From
+			return false, p.stats.From, p.heard
 		}
 	}
-	return true, ""
+	return true, "", 0
 }
 
 // OneWay is the underlay's delay to a host, from the opening: half of the round

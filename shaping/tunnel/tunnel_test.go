@@ -169,8 +169,11 @@ func TestTheOpeningFindsTheWay(t *testing.T) {
 	const ahead, mtu = 1000 * time.Second, 1472
 	now := time.Duration(0)
 	for k := range 2*openingAsks + 1 { // half of the asks do not fit
-		if ok, who := a.Opened(); k <= openingAsks && (ok || who != "b") {
+		if ok, who, _ := a.Opened(); k <= openingAsks && (ok || who != "b") {
 			t.Fatalf("after %d asks opened %v, waiting for %q", k, ok, who)
+		}
+		if _, _, answered := a.Opened(); k == openingAsks && answered != now-2*openingGap+250*time.Microsecond {
+			t.Errorf("at %v the last answer is of %v", now, answered) // the last ask does not fit
 		}
 		a.ask(now)
 		for _, d := range fromA.take() {
@@ -183,7 +186,7 @@ func TestTheOpeningFindsTheWay(t *testing.T) {
 		}
 		now += openingGap
 	}
-	if ok, _ := a.Opened(); !ok || a.peers[1].fits || a.OneWay(1) != 100*time.Microsecond {
+	if ok, _, _ := a.Opened(); !ok || a.peers[1].fits || a.OneWay(1) != 100*time.Microsecond {
 		t.Errorf("opened %v, whole frames fit %v, one way takes %v", ok, a.peers[1].fits, a.OneWay(1))
 	}
 	if s := a.Stats()[0]; s.Offset != -ahead || s.Bound != 100*time.Microsecond {

@@ -101,7 +101,7 @@ func readFrame(from []byte) (f Frame, ok bool) {
 // newSeal is the key of one direction between two hosts.
 func newSeal(secret []byte, source, destination int) (cipher.AEAD, error) {
 	if len(secret) != SecretSize {
-		return nil, fmt.Errorf("the secret has %d bytes, not %d", len(secret), SecretSize)
+		return nil, fmt.Errorf("the secret is %d bytes long, but must be %d bytes long", len(secret), SecretSize)
 	}
 	key, err := hkdf.Expand(sha256.New, secret, fmt.Sprintf("testbed tunnel %d %d", source, destination), 16)
 	if err != nil {

@@ -111,8 +111,8 @@ func (a *remote) open(now time.Duration) error {
 	if a.began == 0 {
 		a.began = now
 	}
-	if ok, waiting := a.tunnel.Opened(); !ok {
-		if now-a.began > openingPatience {
+	if ok, waiting, answered := a.tunnel.Opened(); !ok {
+		if now-max(a.began, answered) > openingPatience {
 			return fmt.Errorf("the host %s does not answer through the tunnel; allow UDP between the hosts, and name the leader by an address that all hosts can reach", waiting)
 		}
 		return nil

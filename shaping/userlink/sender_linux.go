@@ -93,7 +93,7 @@ func (s *sender) reserve(plan *shaping.Plan) error {
 		return err
 	}
 	if have += got - first; have < need {
-		return fmt.Errorf("the queues of the new plan need %d bytes of send buffers, but the router has %d: open the router with the plan that has the longest queues, raise net.core.wmem_max, or run as root", need, have)
+		return fmt.Errorf("the queues of the new plan need %d bytes of send buffers, but the router has %d bytes; plan shorter queues, raise net.core.wmem_max, or run as root", need, have)
 	}
 	return nil
 }

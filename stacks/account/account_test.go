@@ -1,11 +1,14 @@
 package account_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"testbed/policy"
 	"testbed/policy/timescale"
@@ -140,21 +143,26 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// one is a story of one mark of w1.
+func one(kind, fields string) func(*story) {
+	return func(s *story) { s.mark(1001, "w1", kind, fields) }
+}
+
 // TestDisputes: what workers say is compared with the averages.
 func TestDisputes(t *testing.T) {
 	for name, c := range map[string]struct {
 		tell func(*story)
-		want string // the only dispute, or the first
+		want string // among the disputes; empty: there are none
 	}{
 		"sound":         {func(s *story) { s.round(1000, 1, lanes(half(1), half(1), nobody)) }, ""},
 		"left out":      {func(s *story) { s.round(1000, 1, lanes([3]float64{1, 2, 1}, nobody, nobody)) }, "w1 reports that it took part (inner steps: 2), but its own average lacks its work"},
-		"never came":    {func(s *story) { s.round(1000, 1, lanes(half(1), nobody, half(1))) }, "has work of w2, but w2 has not reported its arrival"},
-		"another round": {func(s *story) { s.round(1000, 1, lanes(half(1), half(7), nobody)) }, "has work of w1 from round 7"},
+		"never came":    {func(s *story) { s.round(1000, 1, lanes(half(1), nobody, half(1))) }, "contains work of w2, but w2 has not reported its arrival"},
+		"another round": {func(s *story) { s.round(1000, 1, lanes(half(1), half(7), nobody)) }, "contains work of w1 from round 7"},
 		"counted twice": {func(s *story) { s.round(1000, 1, lanes([3]float64{2. / 3, 2, 1}, [3]float64{1. / 3, 2, 1}, nobody)) }, "has unequal shares, from 0.333 to 0.667"},
 		"other steps":   {func(s *story) { s.round(1000, 1, lanes(half(1), [3]float64{0.5, 1, 1}, nobody)) }, "w1 reports that it took its inner steps (2), but its work in the average of w0 has 1"},
 		"a part alone": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody)+","+lanes([3]float64{1, 2, 1}, nobody, nobody))
-		}, "parts of the average of w0 have the work of different workers: one part of w0 w1, another part of w0"},
+		}, "parts of the average of w0 contain the work of different workers: one part that of w0 w1, another part that of w0"},
 		"a part of fewer": {func(s *story) {
 			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
 			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
@@ -163,16 +171,29 @@ func TestDisputes(t *testing.T) {
 		"parts of all": {func(s *story) {
 			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
 			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
-			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 2], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+			for _, node := range []string{"w0", "w1"} {
+				s.mark(1030, node, "commit", `"round": 1, "hash": "h", "worlds": [2, 2], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+			}
 		}, ""},
+		"no worlds": {func(s *story) {
+			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 1e300], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+		}, "w0: the worlds of the mark commit are [2,1e+300], which are not the numbers of workers in at most 16 parts"},
+		"slices of 16 parts": {func(s *story) {
+			s.round(1000, 1, strings.Repeat(lanes(half(1), half(1), nobody)+",", 17)+lanes(half(1), half(1), nobody))
+		}, ""},
+		"many slices": {func(s *story) {
+			s.round(1000, 1, strings.Repeat(lanes(half(1), half(1), nobody)+",", 18)+lanes(half(1), half(1), nobody))
+		}, "round 1: w0 reports the lanes of 19 slices, but the vector has at most 18"},
 		"no lanes":      {func(s *story) { s.round(1000, 1, "") }, "w0 does not report its average"},
 		"too few lanes": {func(s *story) { s.round(1000, 1, "[1, 2]") }, "w0 reports a vector of 2 lanes, but the vector has 12"},
-		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "a worker reports that round 2 is complete, but the last complete round is 0"},
+		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "w0 reports that round 2 is complete, but the last complete round is 0"},
 		"no such round": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody))
 			s.round(1050, 2, lanes(half(2), half(2), nobody))
 			s.round(1100, 3, lanes(half(3), half(3), nobody))
-		}, "a worker reports that round 3 is complete, but the last complete round is 2, of 2"},
+		}, "w0 reports that round 3 is complete, but the last complete round is 2, of 2"},
 		"different ends": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody))
 			s.mark(1032, "w1", "commit", `"round": 1, "hash": "other", "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
@@ -180,10 +201,65 @@ func TestDisputes(t *testing.T) {
 		"garbage": {func(s *story) {
 			s.add(1001, record.ProgramEvent{Type: record.ProgramInvalidMark, Node: "w1", Cause: "invalid mark"})
 		}, "w1: invalid mark"},
-		"nonsense": {func(s *story) {
-			s.mark(1001, "w1", "commit", `"round": "x", "lanes": 7`)
-			s.mark(1001, "w9", "commit", `"round": -1`)
-			s.mark(1001, "w1", "agreed", `"epoch": 9, "members": [1, "z"]`)
+		"marks of its own": {func(s *story) { s.mark(1001, "w1", "heartbeat", `"round": "x", "node": 7`) }, ""},
+		"another's mark":   {one("commit", `"node": "w0", "round": 1`), `w1: the mark commit is ignored: its field node is "w0": only the node itself may be named`},
+		"a round in words": {one("commit", `"round": "x"`), `w1: the mark commit is ignored: its field round is "x": a whole number from 1 to 3 is needed`},
+		"no round":         {one("commit", `"lanes": [[1]]`), "its field round is null"},
+		"a round below 1":  {one("commit", `"round": -1`), "its field round is -1"},
+		"half a round":     {one("arrive", `"round": 1.5, "steps": 1`), "its field round is 1.5"},
+		"a huge round":     {one("step", `"round": 1e300, "step": 1`), "its field round is 1e+300"},
+		"huge steps":       {one("arrive", `"round": 1, "steps": 1e300`), "its field steps is 1e+300"},
+		"negative bytes":   {one("commit", `"round": 1, "tx": -1`), "w1: the tx of the mark commit is -1, which is no number of bytes"},
+		"long nonsense":    {one("commit", `"round": "`+strings.Repeat("x", 1000)+`"`), `its field round is "` + strings.Repeat("x", 39) + " …:"},
+		"repeated marks": {func(s *story) {
+			for range 3 {
+				s.mark(1001, "w1", "step", `"round": 1, "step": 1, "duration_us": 1`)
+			}
+		}, "marks that repeat others in every field, at the same time: 2"},
+		"no epoch":        {one("agreed", `"round": 1, "members": ["w0"]`), "w1: the mark agreed is ignored: its field epoch is null"},
+		"no members":      {one("agreed", `"round": 1, "epoch": 9, "members": []`), "its field members is []: a list of nodes is needed"},
+		"a ghost":         {one("agreed", `"round": 1, "epoch": 9, "members": ["w0", "w7"]`), `its field members is ["w0","w7"]: all members must be workers of the scenario`},
+		"in the future":   {one("step", `"round": 1, "step": 1, "duration_us": 1e18`), "w1: the duration_us of the mark step is 1000000000000000000, which is no time within the life of the program"},
+		"back in time":    {one("fetch_end", `"round": 1, "duration_us": -5`), "w1: the duration_us of the mark fetch_end is -5"},
+		"a time in words": {one("fetch_end", `"round": 1, "duration_us": "long"`), "the duration_us of the mark fetch_end is \"long\""},
+		"more than a whole": {func(s *story) {
+			s.round(1000, 1, lanes([3]float64{1, 2, 1}, [3]float64{1, 2, 1}, nobody))
+		}, "round 1: the shares in the average of w0 add up to 2, not to 1"},
+		"less than a whole": {func(s *story) { // torchft after its lighthouse has restarted
+			s.round(1000, 1, lanes([3]float64{0.25, 2, 1}, [3]float64{0.25, 2, 1}, nobody))
+		}, "round 1: the shares in the average of w0 add up to 0.5, not to 1"},
+		"a negative share": {func(s *story) {
+			s.round(1000, 1, lanes([3]float64{2, 2, 1}, [3]float64{-1, 2, 1}, nobody))
+		}, "round 1: the average of w0 has 2 times the work of w0, which is no share"},
+		"huge lanes": {func(s *story) {
+			s.round(1000, 1, lanes([3]float64{1e100, 2, 1}, [3]float64{1e100, 1e90, 1e90}, nobody))
+		}, "has 1e+100 times the work of w0"},
+		"no hash": {func(s *story) {
+			s.round(1000, 1, lanes(half(1), half(1), nobody))
+			delete((*s)[len(*s)-1].Fields, "hash")
+		}, "round 1: w1 reports no hash of its outer state"},
+		"equal states of different averages": {func(s *story) {
+			s.round(1000, 1, lanes(half(1), half(1), nobody))
+			(*s)[len(*s)-1].Fields["lanes"] = []any{[]any{0.25, 0.5, 0.25, 0.25, 0.75, 1.5, 0.75, 0.75, 0., 0., 0., 0.}}
+		}, "round 1: w0 and w1 report the same state, but different averages"},
+		"a silent participant": {func(s *story) {
+			s.round(1000, 1, lanes(half(1), half(1), nobody))
+			*s = (*s)[:len(*s)-1]
+		}, "round 1: the average has work of w1, but w1 has not reported its outer step"},
+		"a participant that dies": {func(s *story) {
+			s.round(1000, 1, lanes(half(1), half(1), nobody))
+			*s = (*s)[:len(*s)-1]
+			s.add(1040, record.ProgramEvent{Type: record.ProgramInject, Node: "w1", Op: "Crash", Processes: new(1)})
+		}, ""},
+		"a participant that fails": {func(s *story) {
+			s.round(1000, 1, lanes(half(1), half(1), nobody))
+			*s = (*s)[:len(*s)-1]
+			s.mark(1040, "w1", "reduce_end", `"round": 1, "ok": false`)
+		}, ""},
+		"a participant that heals": {func(s *story) {
+			s.round(1000, 1, lanes(half(1), half(1), nobody))
+			*s = (*s)[:len(*s)-1]
+			s.mark(1040, "w1", "fetch_end", `"round": 2, "from": "w0"`)
 		}, ""},
 	} {
 		s := begin()
@@ -191,11 +267,7 @@ func TestDisputes(t *testing.T) {
 		of := scenario(2)
 		r := account.Of(of, false, *s)
 		summarise(of, r)
-		first := ""
-		if len(r.Disputes) > 0 {
-			first = r.Disputes[0]
-		}
-		if c.want == "" && first != "" || !strings.Contains(first, c.want) {
+		if all := strings.Join(r.Disputes, "\n"); c.want == "" && all != "" || !strings.Contains(all, c.want) {
 			t.Errorf("%s: %q, want %q", name, r.Disputes, c.want)
 		}
 	}
@@ -207,12 +279,26 @@ func TestFailures(t *testing.T) {
 	exit := func(code int, signal string) record.ProgramEvent {
 		return record.ProgramEvent{Type: record.ProgramExit, Node: "w1", Code: &code, Signal: signal}
 	}
+	committed := record.ProgramEvent{Type: record.ProgramMark, Node: "w0", Mark: "commit", Fields: map[string]any{"round": 1.}}
 	crash := record.ProgramEvent{Type: record.ProgramInject, Node: "w1", Op: "Restart", Processes: new(1)}
 	for name, c := range map[string]struct {
 		events []record.ProgramEvent
 		want   string
 	}{
-		"well":        {[]record.ProgramEvent{exit(0, "")}, ""},
+		"well":        {[]record.ProgramEvent{committed, exit(0, "")}, ""},
+		"too soon":    {[]record.ProgramEvent{exit(0, ""), committed}, "w1 exited with code 0 after round 0 of 1"},
+		"told to end": {[]record.ProgramEvent{{Type: record.ProgramExit, Node: "w1", Code: new(5), Told: true}}, ""},
+		"by force":    {[]record.ProgramEvent{{Type: record.ProgramExit, Node: "w1", Code: new(-1), Signal: "SIGKILL", Told: true}}, ""},
+		"preempted": {[]record.ProgramEvent{
+			{Type: record.ProgramInject, Node: "w1", Op: "Preempt"}, exit(0, ""), committed,
+		}, ""},
+		"the central one first": {[]record.ProgramEvent{
+			committed, {Type: record.ProgramExit, Node: "coordinator", Code: new(0)}, exit(0, ""),
+		}, "coordinator exited with code 0 before the workers"},
+		"the central one last": {[]record.ProgramEvent{
+			committed, exit(0, ""), {Type: record.ProgramExit, Node: "coordinator", Code: new(0)},
+		}, ""},
+		"not found":   {[]record.ProgramEvent{{Type: record.ProgramExit, Node: "w1", Code: new(127), Cause: "no such file"}}, "w1 could not be started: no such file"},
 		"a code":      {[]record.ProgramEvent{exit(3, "")}, "w1 exited with code 3"},
 		"killed":      {[]record.ProgramEvent{exit(-1, "SIGKILL"), crash}, ""},
 		"out of room": {[]record.ProgramEvent{exit(-1, "SIGKILL")}, "w1 was ended by SIGKILL"},
@@ -220,11 +306,72 @@ func TestFailures(t *testing.T) {
 		"a fault":     {[]record.ProgramEvent{exit(-1, "SIGSEGV")}, "w1 was ended by SIGSEGV"},
 	} {
 		s := begin()
-		for _, e := range c.events {
-			s.add(1500, e)
+		for k, e := range c.events {
+			s.add(1500+k, e)
 		}
 		if r := account.Of(scenario(1), false, *s); strings.Join(r.Failures, "; ") != c.want {
 			t.Errorf("%s: %q, want %q", name, r.Failures, c.want)
+		}
+	}
+}
+
+// TestNonsense: whatever programs mark, there is a record that can be read, in order of
+// time, and a summary.
+func TestNonsense(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	pick := func(all ...any) any { return all[random.IntN(len(all))] }
+	value := func() any {
+		return pick(nil, true, "w1", "x", "\x00\xff", 0., 1., 2., 3., 4., -1., 0.5, 1e18, -1e300, 1e300, []any{}, []any{"w0", "w1"}, []any{"w7", 3.}, map[string]any{},
+			[]any{[]any{0.5, 1., 0.5, 0.5, 0.5, 1., 0.5, 0.5, 0., 0., 0., 0.}}, []any{[]any{1e300, "x", nil}}, []any{[]any{-0.5, 0., 1e-300, 1., 1., 1., 1., 1., 0., 0., 0., 0.}})
+	}
+	nodes := []string{"w0", "w1", "w2", "w9", "coordinator", "the hub", ""}
+	for n := range 500 {
+		s := begin()
+		for range 30 {
+			e := record.ProgramEvent{Node: nodes[random.IntN(len(nodes))]}
+			switch random.IntN(8) {
+			case 0:
+				e.Type, e.Code = record.ProgramExit, new(random.IntN(3)-1)
+				e.Signal, _ = pick("", "SIGKILL", "SIGTERM").(string)
+			case 1:
+				e.Type, e.Incarnation = record.ProgramStart, random.IntN(3)
+			case 2:
+				e.Type = record.ProgramInject
+				e.Op, _ = pick("Crash", "Pause", "Resume", "Slow", "Preempt", "Restart").(string)
+			default:
+				e.Type = record.ProgramMark
+				e.Mark, _ = pick("joined", "agreed", "step", "arrive", "reduce_end", "fetch_end", "commit", "commit", "start", "other").(string)
+				e.Fields = map[string]any{"round": pick(1., 2.)}
+				for _, name := range []string{"round", "epoch", "members", "step", "steps", "duration_us", "lanes", "hash", "tx", "ok", "from", "error", "version", "node"} {
+					if random.IntN(3) == 0 {
+						e.Fields[name] = value()
+					}
+				}
+			}
+			at := random.IntN(100) + 1000
+			for range 1 + random.IntN(2) {
+				s.add(at, e)
+			}
+		}
+		slices.SortStableFunc(*s, func(a, b record.ProgramEvent) int { return int(a.T - b.T) })
+		of := scenario(2)
+		r := account.Of(of, n%2 == 0, *s)
+		summarise(of, r)
+		var text bytes.Buffer
+		w := record.NewWriter(&text)
+		for _, e := range r.Events {
+			w.Write(e)
+		}
+		if err := w.Flush(); err != nil {
+			t.Errorf("story %d: %v", n, err)
+		}
+		if back, err := record.Read(&text); err != nil || len(back) != len(r.Events) || !slices.IsSortedFunc(r.Events, func(a, b record.Event) int { return int(a.T - b.T) }) {
+			t.Errorf("story %d: %d events of %d, %v", n, len(back), len(r.Events), err)
+		}
+		for _, line := range append(r.Disputes, r.Failures...) {
+			if strings.ContainsAny(line, "\n\x00") || !utf8.ValidString(line) {
+				t.Errorf("story %d: %q", n, line)
+			}
 		}
 	}
 }

@@ -16,9 +16,9 @@ type Patience struct {
 func (p *Patience) Validate() error {
 	switch {
 	case !(p.Share > 0 && p.Share <= 1):
-		return policy.BadParameter("share", "is %v; it must lie in (0, 1]", p.Share)
+		return policy.BadParameter("share", "is %v: it must lie in (0, 1]", p.Share)
 	case !(p.Longer >= 0 && p.Longer <= 100):
-		return policy.BadParameter("longer", "is %v; it must lie in [0, 100]", p.Longer)
+		return policy.BadParameter("longer", "is %v: it must lie in [0, 100]", p.Longer)
 	}
 	return nil
 }

@@ -291,13 +291,13 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*Config){
-		"layers is 0; it must lie between 1 and 32": func(c *Config) { c.Layers = 0 },
+		"layers is 0: it must lie between 1 and 32": func(c *Config) { c.Layers = 0 },
 		"width is 513":                       func(c *Config) { c.Width = 513 },
 		"heads is -1":                        func(c *Config) { c.Heads = -1 },
 		"width is 64, but there are 5 heads": func(c *Config) { c.Heads = 5 },
 		"context is 0":                       func(c *Config) { c.Context = 0 },
 		"batch is 0":                         func(c *Config) { c.Batch = 0 },
-		"rate is NaN; it must lie between 0 and 1": func(c *Config) { c.Rate = math.NaN() },
+		"rate is NaN: it must lie between 0 and 1": func(c *Config) { c.Rate = math.NaN() },
 		"decay is -1": func(c *Config) { c.Decay = -1 },
 		"and batch 1024 need 5059 MiB for each worker, more than 1024; lower one of them": func(c *Config) { c.Batch, c.Context = 1024, 256 },
 		"warmup is -1": func(c *Config) { c.Warmup = -1 },

@@ -49,13 +49,13 @@ const (
 func (c Config) Validate() error {
 	between := func(field string, value, least, most int) error {
 		if value < least || value > most {
-			return fmt.Errorf("%s is %d; it must lie between %d and %d", field, value, least, most)
+			return fmt.Errorf("%s is %d: it must lie between %d and %d", field, value, least, most)
 		}
 		return nil
 	}
 	number := func(field string, value, most float64) error {
 		if !(value >= 0 && value <= most) {
-			return fmt.Errorf("%s is %v; it must lie between 0 and %v", field, value, most)
+			return fmt.Errorf("%s is %v: it must lie between 0 and %v", field, value, most)
 		}
 		return nil
 	}
@@ -73,7 +73,7 @@ func (c Config) Validate() error {
 	case err != nil:
 		return err
 	case c.Width%c.Heads != 0:
-		return fmt.Errorf("width is %d, but there are %d heads; make width a multiple of heads", c.Width, c.Heads)
+		return fmt.Errorf("width is %d, but there are %d heads: make width a multiple of heads", c.Width, c.Heads)
 	case c.memory() > maxMemory:
 		return fmt.Errorf("layers %d, width %d, heads %d, context %d and batch %d need %d MiB for each worker, more than %d; lower one of them",
 			c.Layers, c.Width, c.Heads, c.Context, c.Batch, c.memory()>>20, maxMemory>>20)

@@ -101,7 +101,7 @@ func TestLearning(t *testing.T) {
 	}
 	c, seeds := Defaults(), uint64(3)
 	if !*full {
-		c.Width, c.Heads, c.Context, c.Batch, seeds = 32, 2, 32, 3, 1
+		c.Width, c.Heads, c.Context, c.Batch, seeds = 16, 2, 32, 3, 1
 	}
 	for seed := uint64(1); seed <= seeds; seed++ {
 		task := newTask(t, c, seed, 4)

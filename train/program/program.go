@@ -214,7 +214,7 @@ func (t *trainer) Begin(ctx context.Context, round int, outer []float32) error {
 	if from := t.from(); t.astray || round == t.keptRound {
 		m.Restored, m.State = true, len(from)
 		if room := t.p.stateIn(); len(from) > len(room) {
-			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes, but its last state has %d", len(room), len(from)), "make the program ask for the same room every time")
+			return t.p.problem(fmt.Errorf("joined with room for a state of %d bytes, but its last state has %d bytes", len(room), len(from)), "make the program ask for the same room every time")
 		}
 		copy(t.p.stateIn(), from)
 	}

@@ -261,7 +261,7 @@ func (t *Training) begin(p *replica, round int) error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("worker %d took inner steps of round %d, but was no member when the round began", p.id, round)
+		return fmt.Errorf("worker %d took inner steps of round %d, but was not a member when the round began", p.id, round)
 	}
 	if !at.ahead {
 		if err := t.saveOwn(p, round); err != nil {
@@ -609,7 +609,7 @@ const keptCheckpoints = 3
 func (t *Training) resume(e *record.Event) error {
 	k := slices.IndexFunc(t.saved, func(c checkpoint) bool { return c.steps == e.Round })
 	if k < 0 {
-		return fmt.Errorf("the run goes on from outer step %d, which is not a checkpoint of this scenario", e.Round)
+		return fmt.Errorf("the run was resumed from outer step %d, which is not a checkpoint of this scenario", e.Round)
 	}
 	c := t.saved[k]
 	t.saved, t.steps = t.saved[:k+1], c.steps

@@ -226,7 +226,7 @@ func TestOuterStepsOfTheField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Train.Model = task.Model{Width: 32, Heads: 2, Context: 32, Batch: 3}
+	s.Train.Model = task.Model{Width: 16, Heads: 2, Context: 32, Batch: 3}
 	s.Real.Parameters = s.Train.Parameters()
 	simulate, err := experiment.NewSimulator(experiment.NetworkChurn, nil)
 	if err != nil {

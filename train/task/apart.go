@@ -46,17 +46,17 @@ func (s *Spec) ValidateApart(workers []policy.ID, groups []string, run Size) err
 	}
 	switch {
 	case n < 1:
-		return bad("is %d; give the number of ranks of a replica group, at least 1", n)
+		return bad("is %d: give the number of ranks of a replica group, at least 1", n)
 	case len(workers)%n != 0:
-		return bad("is %d, but the number of workers is %d; make the number of workers a multiple", n, len(workers))
+		return bad("is %d, but the number of workers is %d: make the number of workers a multiple of %[1]d", n, len(workers))
 	case s.Regions != nil:
-		return bad("is %d, but replica groups cannot be combined with train.regions; remove one of the two", n)
+		return bad("is %d, but replica groups cannot be combined with train.regions: remove train.group_world_size or train.regions", n)
 	case s.Real():
-		return bad("is %d, but a model that is trained cannot be divided among ranks; remove it, or choose the task %s", n, Quadratic)
+		return bad("is %d, but a model that is trained cannot be divided among ranks: remove it, or choose the task %s", n, Quadratic)
 	case run.Parameters%n != 0:
-		return bad("is %d, but real.parameters is %d; make real.parameters a multiple, because each rank has an equal part", n, run.Parameters)
+		return bad("is %d, but real.parameters is %d: make real.parameters a multiple of %[1]d, because each rank holds an equal part", n, run.Parameters)
 	case run.Uploads > 0:
-		return bad("is %d, but then no worker has the whole outer state that real.upload uploads; remove one of the two", n)
+		return bad("is %d, but then no worker has the whole outer state that real.upload uploads: remove train.group_world_size or real.upload", n)
 	}
 	return nil
 }

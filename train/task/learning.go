@@ -195,7 +195,7 @@ func (s *Spec) validateModel() error {
 			given bool
 		}{{"text", s.Text != ""}, {"split", s.Split != ""}, {"model", s.Model != Model{}}, {"inner", s.Inner != Inner{}}} {
 			if f.given {
-				return bad(f.field, "applies only to the task %s; remove the field, or choose that task", CharLM)
+				return bad(f.field, "applies only to the task %s: remove the field, or choose that task", CharLM)
 			}
 		}
 		return nil

@@ -61,7 +61,7 @@ func ReadTrained(data []byte) (*Trained, error) {
 	case t.Config.Validate() != nil:
 		return nil, fmt.Errorf("the file is not a model: %w", t.Config.Validate())
 	case len(rest) != 4*t.Config.Parameters():
-		return nil, fmt.Errorf("the file has %d bytes of parameters instead of %d: the file was cut off", len(rest), 4*t.Config.Parameters())
+		return nil, fmt.Errorf("the file has %d bytes of parameters instead of %d: the file is damaged", len(rest), 4*t.Config.Parameters())
 	}
 	for i := range t.Config.Parameters() {
 		t.Parameters = append(t.Parameters, math.Float32frombits(binary.LittleEndian.Uint32(rest[4*i:])))

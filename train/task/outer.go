@@ -83,14 +83,14 @@ func (o *Outer) validate(bad func(field, format string, args ...any) error) erro
 		low, high float64
 	}{{"outer.rate", o.Rate, 0, 10}, {"outer.momentum", o.Momentum, 0, 1}, {"outer.mix", &o.Mix, 0, 1}} {
 		if v := f.value; v != nil && (math.IsNaN(*v) || *v < f.low || *v > f.high || f.field == "outer.momentum" && *v == 1) {
-			return bad(f.field, "is %v; it must lie between %v and %v", *v, f.low, f.high)
+			return bad(f.field, "is %v: it must lie between %v and %v", *v, f.low, f.high)
 		}
 	}
 	if o.Rate != nil && *o.Rate == 0 {
-		return bad("outer.rate", "is 0, so training would change nothing; give a rate above 0, for example 0.7")
+		return bad("outer.rate", "is 0, so training would change nothing: give a rate above 0, for example 0.7")
 	}
 	if o.Correction != "" && o.Correction != Eager {
-		return bad("outer.correction", "is %q; give %s, or remove the field", o.Correction, Eager)
+		return bad("outer.correction", "is %q: give %s, or remove the field", o.Correction, Eager)
 	}
 	return nil
 }
@@ -108,23 +108,23 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 		return bad("outer.fragments", "%s", err)
 	}
 	if o.Overlap < 0 || o.Overlap > innerSteps {
-		return bad("outer.overlap", "is %d; it must lie between 0 and inner_steps, which is %d", o.Overlap, innerSteps)
+		return bad("outer.overlap", "is %d: it must lie between 0 and inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if s.Foreign() && o.Overlap > 0 && o.Overlap < innerSteps {
-		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only; give 0, or inner_steps, which is %d", o.Overlap, innerSteps)
+		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only: give 0, or inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if o.Correction == Eager && (o.Overlap != innerSteps || o.Fragments > 1 || o.Mix != 0) {
-		return bad("outer.correction", "applies only to outer steps that are delayed by one round; set outer.overlap to inner_steps, %d, without outer.fragments and outer.mix, or remove outer.correction", innerSteps)
+		return bad("outer.correction", "applies only to outer steps that are delayed by one round: set outer.overlap to inner_steps, %d, without outer.fragments and outer.mix, or remove outer.correction", innerSteps)
 	}
 	plain := s.Exchange(innerSteps, parameters).Plain()
 	if s.Regions != nil && !plain {
 		return bad("regions", "require rounds that exchange all parameters; remove outer.fragments, outer.mix and outer.overlap, or remove regions")
 	}
 	if s.Regions != nil && stalenessWeight > 0 {
-		return bad("regions", "cannot use contributions that come too late; remove regions, or policy.staleness_weight")
+		return bad("regions", "cannot use contributions that come too late: remove regions, or policy.staleness_weight")
 	}
 	if stalenessWeight > 0 && !plain {
-		return bad("outer", "has fragments, mix or overlap, so late contributions cannot be used in later rounds; remove fragments, mix and overlap, or policy.staleness_weight")
+		return bad("outer", "has fragments, mix or overlap, so late contributions cannot be used in later rounds: remove fragments, mix and overlap, or policy.staleness_weight")
 	}
 	return nil
 }

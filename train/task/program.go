@@ -68,18 +68,18 @@ func (e *External) validate(task string, bad func(field, format string, args ...
 			given bool
 		}{{"program", e.Program != nil}, {"time_limit", e.TimeLimit != 0}, {"tokens_per_step", e.Tokens != 0}} {
 			if f.given {
-				return bad(f.field, "applies only to the task %s; remove the field, or choose that task", Program)
+				return bad(f.field, "applies only to the task %s: remove the field, or choose that task", Program)
 			}
 		}
 		return nil
 	}
 	switch {
 	case len(e.Program) == 0 || e.Program[0] == "":
-		return bad("program", "is missing; give the program and its arguments, such as [python3, train.py]")
+		return bad("program", "is missing: give the program and its arguments, such as [python3, train.py]")
 	case e.Limit() < time.Millisecond || e.Limit() > 24*time.Hour:
-		return bad("time_limit", "is %v; it must lie between 1ms and 24h", e.Limit())
+		return bad("time_limit", "is %v: it must lie between 1ms and 24h", e.Limit())
 	case e.Tokens < 0:
-		return bad("tokens_per_step", "is %d; it must not be negative", e.Tokens)
+		return bad("tokens_per_step", "is %d: it must not be negative", e.Tokens)
 	}
 	return nil
 }

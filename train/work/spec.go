@@ -172,7 +172,7 @@ func within(field string, value, low, high float64) error {
 	if value >= low && value <= high {
 		return nil
 	}
-	return errs.Fieldf(field, "is %v; it must lie between %v and %v", number(value), number(low), number(high))
+	return errs.Fieldf(field, "is %v: it must lie between %v and %v", number(value), number(low), number(high))
 }
 
 // number avoids an exponent if a whole number can be written.
@@ -192,11 +192,11 @@ func (s *Spec) validateClass(i int, c Class, in map[policy.ID]string) error {
 	}
 	switch {
 	case c.Name == "":
-		return errs.Fieldf(at("name"), "is empty; give the class a name such as a100")
+		return errs.Fieldf(at("name"), "is empty: give the class a name such as a100")
 	case !(c.Factor > 0 && c.Factor <= maxFactor):
-		return errs.Fieldf(at("factor"), "is %v; it must lie in (0, %v]", number(c.Factor), number(maxFactor))
+		return errs.Fieldf(at("factor"), "is %v: it must lie in (0, %v]", number(c.Factor), number(maxFactor))
 	case c.Phase != 0 && s.Diurnal == nil:
-		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal to shift; add work.diurnal, or remove the phase", c.Phase)
+		return errs.Fieldf(at("phase"), "is %v, but there is no work.diurnal to shift: add work.diurnal, or remove the phase", c.Phase)
 	}
 	for k, id := range c.IDs {
 		if other, twice := in[id]; twice {
@@ -214,7 +214,7 @@ var widest = 1 / math.Sqrt(3)
 func (s Steps) validate() error {
 	d := s.kind()
 	needs := func(field, example string) error {
-		return errs.Fieldf("steps."+field, "is missing; %s needs it, for example %s", d, example)
+		return errs.Fieldf("steps."+field, "is missing: %s needs it, for example %s", d, example)
 	}
 	switch {
 	case !slices.Contains(Distributions, d):
@@ -236,15 +236,15 @@ func (s Steps) validate() error {
 	case d == Pareto && s.Sigma == nil && s.Shape == nil:
 		return needs("sigma", "0.3, or shape in its place")
 	case s.Sigma != nil && s.Shape != nil:
-		return errs.Fieldf("steps.shape", "sigma already gives the variation; remove one of the two")
+		return errs.Fieldf("steps.shape", "sigma already gives the variation; remove sigma or shape")
 	case s.Shape != nil && !(*s.Shape > 1 && *s.Shape <= 1000):
-		return errs.Fieldf("steps.shape", "is %v; it must lie in (1, 1000]", *s.Shape)
+		return errs.Fieldf("steps.shape", "is %v: it must lie in (1, 1000]", *s.Shape)
 	case s.Sigma == nil:
 		return nil
 	}
 	most := map[Distribution]float64{Uniform: widest, Normal: 1, LogNormal: 3, Pareto: 10}[d]
 	if !(*s.Sigma >= 0 && *s.Sigma <= most) {
-		return errs.Fieldf("steps.sigma", "is %v; with %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
+		return errs.Fieldf("steps.sigma", "is %v: with %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
 	}
 	return nil
 }

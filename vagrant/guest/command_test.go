@@ -61,7 +61,7 @@ func TestCommandDoctor(t *testing.T) {
 			t.Errorf("%s: %s", c.Name, c.Detail)
 		}
 		netem = netem || strings.Contains(c.Name, "netem")
-		auto = auto || c.Detail == "--links auto chooses netem"
+		auto = auto || c.Detail == "--links auto chooses the link backend netem"
 	}
 	if !netem || !auto {
 		t.Errorf("netem listed: %v, taken by auto: %v\n%s", netem, auto, out)

@@ -24,12 +24,12 @@ _PATIENCE = 30.0
 
 @dataclass
 class Progress:
-    """How far something is.
+    """The progress of a run, a comparison, a sweep or a search.
 
-    policy: of the run that is going on; empty where it is not about one.
-    seconds: since that run began.
-    done, of: rounds of a run, or points of a sweep.
-    text: what has just happened.
+    policy: the policy of the current run; empty if the message is about no policy.
+    seconds: the time since the start of the current run.
+    done, of: the number of finished and of all rounds of a run, or points of a sweep.
+    text: the last event.
     """
 
     policy: str
@@ -45,8 +45,8 @@ ProgressOption = Union[bool, Callable[[Progress], None]]
 
 
 def binary() -> str:
-    """The path of the program testbed: of the environment variable TESTBED_BINARY, of
-    this package's wheel, or on the PATH, in this order."""
+    """The path of the program testbed. It comes from the environment variable
+    TESTBED_BINARY, from the wheel of this package, or from the PATH, in this order."""
     name = "testbed.exe" if os.name == "nt" else "testbed"
     given = os.environ.get("TESTBED_BINARY")
     if given:
@@ -71,7 +71,7 @@ def binary() -> str:
 
 
 class _Bar:
-    """Shows progress: one bar for each run, or lines where there is no tqdm."""
+    """Shows progress: one bar for each run, or lines if tqdm is missing."""
 
     def __init__(self) -> None:
         self._tqdm: Any = None
@@ -104,7 +104,7 @@ class _Bar:
 
 
 def _tell(line: str, heard: Callable[[Progress], None], names: Mapping[str, str]) -> bool:
-    """Whether a line of stderr is one of progress; it is told then."""
+    """Reports whether a line of stderr is a line of progress, and shows it if so."""
     if not line.startswith("{"):
         return False
     try:
@@ -120,9 +120,9 @@ def _tell(line: str, heard: Callable[[Progress], None], names: Mapping[str, str]
 class Cancel:
     """Ends a command that runs in another thread, as Ctrl-C does.
 
-    cancel = testbed.Cancel()
-    threading.Timer(60, cancel).start()
-    testbed.run(scenario, "straggler", cancel=cancel)   # raises KeyboardInterrupt then
+        cancel = testbed.Cancel()
+        threading.Timer(60, cancel).start()
+        testbed.run(scenario, "straggler", cancel=cancel)   # raises KeyboardInterrupt after 60 s
     """
 
     def __init__(self) -> None:
@@ -155,13 +155,12 @@ def call(
     cancel: Optional[Cancel] = None,
     names: Optional[Mapping[str, str]] = None,
 ) -> bytes:
-    """Run the command and return what it has printed. Ctrl-C is passed on: the command
-    ends what it has started before KeyboardInterrupt is raised here.
+    """Runs the command and returns its output. Ctrl-C is passed on: the command ends its
+    processes before KeyboardInterrupt is raised here.
 
-    names: what progress calls policies, by the names that the command has for them.
+    names: the names of policies to show in the progress, by the names that the command uses.
 
-    Raises the exception of the exit code; InvalidResult has what was printed as its
-    result, as bytes.
+    Raises the exception of the exit code. InvalidResult has the printed result, as bytes.
     """
     command: List[str] = [binary(), *args]
     bar: Optional[_Bar] = None
@@ -251,8 +250,8 @@ def call(
 
 
 def _error(out: bytes) -> Optional[Dict[str, Any]]:
-    """The error that a command has printed in place of a result, None if it has not; older
-    programs print none."""
+    """The error that a command has printed in place of a result, or None. Older programs print
+    no error in place of a result."""
     if not out.startswith(b"{"):
         return None
     try:

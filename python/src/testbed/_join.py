@@ -1,17 +1,17 @@
-"""Train inside Testbed: the inner steps of a worker, taken by your own program.
+"""Train inside Testbed: your own program takes the inner steps of a worker.
 
     import testbed
 
     run = testbed.join()
-    run.init(flat(model))               # the same in every process
-    for r in run:                       # a round; ends with the run
+    run.init(flat(model))               # the same parameters in every process
+    for r in run:                       # one round; the loop ends with the run
         load(model, r.params)
-        for step in r.steps:            # each when its time has come
+        for step in r.steps:            # each step begins when its time has come
             r.done(train_one_step())    # the loss of the batch before the step
-        r.params = flat(model)          # handed over when the body ends
+        r.params = flat(model)          # handed over at the end of the loop's body
 
-Testbed starts the program beside every worker; `train.program` of a scenario
-names it. docs/trainer.md has the whole.
+Testbed starts the program beside every worker. The field `train.program` of a scenario
+names the program. docs/trainer.md explains everything.
 """
 
 import collections
@@ -36,7 +36,7 @@ class _Over(Exception):
 
 
 def flat(values):
-    """One float32 vector of an array or tensor, or of several one after another."""
+    """Returns one float32 vector with the values of an array or tensor, or of several in order."""
     if isinstance(values, numpy.ndarray) or hasattr(values, "detach"):
         values = [values]
     parts = [_array(v).reshape(-1) for v in values]
@@ -56,43 +56,42 @@ def _array(value):
 
 
 def load_model(path):
-    """The parameters in the file `model` of a run's directory, as a vector."""
+    """Returns the parameters in the file `model` of a run directory, as a vector."""
     with open(path, "rb") as file:
         head = json.loads(file.readline())
         params = numpy.frombuffer(file.read(), dtype="<f4")
     if params.size != head.get("parameters", params.size):
-        raise ValueError("%s has %d parameters, not %d: the file was cut off" % (path, params.size, head["parameters"]))
+        raise ValueError("%s contains %d parameters instead of %d: the file is damaged" % (path, params.size, head["parameters"]))
     return params.astype(numpy.float32)
 
 
 def join(size=None, state_bytes=None, validate=None, standalone=False):
-    """Join the run that has started this process.
+    """Joins the run that has started this process.
 
-    size: how many parameters the model has, if it is to be checked.
-    state_bytes: how long r.state may become; if not given, as long as a state may
-    be: 64 KiB and 64 bytes a parameter. What is not used costs nothing.
-    validate: a function of the parameters that returns a validation loss. It is
-    called in a process of its own.
-    standalone: if testbed has not started this process, play one worker alone, for
-    debugging: True for 3 rounds of 4 inner steps, or a dict with rounds,
-    inner_steps and seed. Losses are printed to stderr. Under testbed it changes
-    nothing.
+    size: the number of parameters of the model. If given, run.init checks the number.
+    state_bytes: the largest length of r.state. By default it is the largest allowed length:
+        64 KiB and 64 bytes for each parameter. Unused memory costs nothing.
+    validate: a function that takes the parameters and returns a validation loss. Testbed
+        calls it in a separate process.
+    standalone: plays one worker alone if testbed has not started this process. This helps to
+        debug. True means 3 rounds of 4 inner steps. A dict gives rounds, inner_steps and
+        seed. Losses are printed to stderr. Under testbed, standalone changes nothing.
     """
     return Run(size, state_bytes, validate, standalone)
 
 
 def runs(size=None, state_bytes=None, validate=None, standalone=False):
-    """The runs of this process, one after another; the arguments are those of join.
+    """Yields the runs of this process, one after another. The arguments are the arguments of join.
 
-    For programs that can train for one run after another, so that `sweep --train` and
-    `tune --train` start them once and not for each point:
+    Use it for programs that can train for one run after another. Then `sweep --train` and
+    `tune --train` start the program once, and not for each point:
 
         for run in testbed.runs():
-            …                       # what follows join: model, optimiser, run.init, rounds
+            …                       # as after join: model, optimiser, run.init, rounds
 
-    The body begins each time with nothing of the run before: a new model, a new
-    optimiser, random numbers from run.seed. Imports and data can stay. Outside of
-    sweeps there is one run.
+    Each pass of the loop must begin without values of the run before: with a new model, a new
+    optimiser, and random numbers from run.seed. Imports and data can stay. Outside of sweeps
+    and searches there is one run.
     """
     run = Run(size, state_bytes, validate, standalone, warm=True)
     while True:
@@ -103,10 +102,10 @@ def runs(size=None, state_bytes=None, validate=None, standalone=False):
 
 
 class Run:
-    """The run. Iterating over it gives the rounds of this process's worker.
+    """The run. Iterating over it yields the rounds of this process's worker.
 
-    worker: the number of the worker, from 0 on; the same shard of the data every time.
-    workers, seed, inner_steps, rounds: of the run. Rounds and inner steps count from 1.
+    worker: the number of the worker, from 0. Choose the worker's shard of the data by it.
+    workers, seed, inner_steps, rounds: numbers of the run. Rounds and inner steps count from 1.
     """
 
     def __init__(self, size, state_bytes, validate, standalone=False, warm=False):
@@ -136,7 +135,7 @@ class Run:
             sys.exit(0)
         if m.get("version") != VERSION:
             raise RuntimeError(
-                "testbed speaks version %s of the protocol, and this package version %d: use the package that comes with testbed" % (m.get("version"), VERSION)
+                "testbed speaks version %s of the protocol, but this package speaks version %d: use the package that comes with testbed" % (m.get("version"), VERSION)
             )
         self._role = m["role"]
         self.worker, self.workers = m.get("worker", 0), m.get("workers", 0)
@@ -160,13 +159,14 @@ class Run:
             ) from None
 
     def init(self, params, validate=None):
-        """Offer the initial parameters. Those of the first call become everyone's;
-        every process has to offer as many. validate is as of join."""
+        """Offers the initial parameters. The parameters of the first call become the parameters of
+        all workers. Every process must offer the same number of parameters. validate has the
+        meaning that it has in join."""
         if validate is not None:
             self._validate = validate
         params = flat(params)
         if self._size is not None and params.size != self._size:
-            raise ValueError("run.init was given %d initial parameters, but testbed.join a size of %d" % (params.size, self._size))
+            raise ValueError("run.init was given %d initial parameters, but testbed.join was given the size %d" % (params.size, self._size))
         self._size = params.size
         if self._state_bytes is None:
             self._state_bytes = (64 << 10) + 64 * params.size
@@ -245,15 +245,15 @@ class Run:
 
 
 class Round:
-    """A round for this worker.
+    """A round of this worker.
 
-    number: from 1 on.
-    params: the outer parameters at first, a float32 vector; what is in it when
-    the loop's body ends is handed over. It is shared memory: copy what you keep.
-    state: what the last round that counted has left, None if none has: bytes, or
-    what JSON has. What is in it when the body ends is kept in checkpoints.
-    restored: whether state is not what this process left last, because a round
-    was thrown away or the run goes on after a crash: then load it.
+    number: the number of the round, from 1.
+    params: a float32 vector. At first it contains the outer parameters. At the end of the
+        loop's body its contents are handed over. It is shared memory: copy what you keep.
+    state: the state that the last counted round left, or None. It is bytes, or a value that
+        JSON can represent. At the end of the loop's body it is kept for checkpoints.
+    restored: whether state differs from the state that this process left last, because a round
+        was discarded or the run continues after a crash. Then load the state.
     """
 
     def __init__(self, run, message, state):
@@ -277,8 +277,8 @@ class Round:
 
     @property
     def steps(self):
-        """The numbers of the inner steps, from 1 on. It breaks off when the worker
-        is left out of the round."""
+        """The numbers of the inner steps, from 1. The loop ends early if the worker is left out of
+        the round."""
         while True:
             if self._step is not None:
                 raise RuntimeError("inner step %d was not reported; call r.done(loss)" % self._step)
@@ -296,7 +296,7 @@ class Round:
             yield self._step
 
     def done(self, loss):
-        """Report the inner step, with the training loss of its batch before it."""
+        """Reports the inner step, with the training loss of its batch before the step."""
         loss = _finite(loss, "loss of inner step %s of round %d" % (self._step, self.number))
         try:
             self._run._send(type="done", attempt=self._attempt, step=self._step, loss=loss)
@@ -305,7 +305,7 @@ class Round:
         self._step = None
 
     def _end(self, before):
-        """Hand the round over, and return the state after it."""
+        """Hands the round over, and returns the state after it."""
         if not self._finished:
             if self._run._next is None and not self._run._over:
                 raise RuntimeError("round %d ended before its inner steps were done; run the loop over r.steps to its end" % self.number)
@@ -322,8 +322,8 @@ class Round:
 
 
 class _Alone:
-    """Testbed's side of the protocol for one worker alone: whatever it hands over
-    are the next outer parameters."""
+    """Testbed's side of the protocol for one worker alone. The parameters that the worker hands
+    over become the next outer parameters."""
 
     def __init__(self, rounds=3, inner_steps=4, seed=0):
         if rounds < 1 or inner_steps < 1:
@@ -386,7 +386,7 @@ class _Alone:
 
 
 def _tell_imports():
-    """Say what this program has imported, for the record of the run."""
+    """Writes down what this program has imported, for the record of the run."""
     path = os.environ.get("TESTBED_IMPORTS")
     if not path:
         return

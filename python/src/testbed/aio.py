@@ -1,4 +1,4 @@
-"""The verbs that take their time, as coroutines. Cancelling one ends what it has started.
+"""The functions that take long, as coroutines. Cancelling a coroutine ends its command.
 
     results = await asyncio.gather(
         aio.compare("persistent_straggler", world="sim"),

@@ -1,8 +1,8 @@
-"""churn's Python interface, as its README shows it: `import testbed.churn as churn`.
+"""churn's Python interface, as churn's README shows it: `import testbed.churn as churn`.
 
-Wall-clocks are churn's, to the microsecond, where churn has published them. Of its
-other definitions only the names are known: metrics.utilization() is a reconstruction
-that gives the published 0.62 and 0.89, and events have the names of this testbed.
+Wall-clocks equal churn's, to the microsecond, where churn has published them. Of other
+values only the names are known: metrics.utilization() is a reconstruction that gives the
+published values 0.62 and 0.89, and events have the names of this testbed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = [
 class StragglerConfig:
     """The parameters of the straggler policy.
 
-    quorum: fraction of the members that must have arrived.
-    k: median absolute deviations of tolerance.
-    window: arrival offsets to look back on.
-    min_history: closed rounds before the first deadline.
-    min_slack: least time between first arrival and deadline (µs).
-    sideline_limit: rounds in a row that a member may miss.
+    quorum: the fraction of the members that must have arrived.
+    k: the tolerance, in median absolute deviations.
+    window: the number of past arrival offsets that count.
+    min_history: the number of closed rounds before the first deadline.
+    min_slack: the least time from the first arrival to the deadline (µs).
+    sideline_limit: the number of consecutive rounds that a member may miss.
     """
 
     quorum: float = 0.75
@@ -46,7 +46,7 @@ class StragglerConfig:
 
 
 class Baseline:
-    """Waits for every member; dead ones are evicted by heartbeat."""
+    """Waits for every member. Dead members are evicted by their missing heartbeats."""
 
     def _name(self) -> str:
         return "baseline"
@@ -66,14 +66,14 @@ BaselinePolicy, StragglerPolicy = Baseline, Straggler
 
 
 class Metrics:
-    """What a run took. Times are in microseconds."""
+    """The times of a run, in microseconds."""
 
     def __init__(self, result: _Result) -> None:
         self._result = result
 
     @property
     def wall_clock(self) -> int:
-        """Time of the last outer step."""
+        """The time of the last outer step."""
         return self._result.wall_clock_us
 
     @property
@@ -82,12 +82,12 @@ class Metrics:
 
     @property
     def joiner_stall_time(self) -> int:
-        """How long late joiners waited for the outer state."""
+        """The time that late joiners waited for the outer state."""
         return self._result.joiner_stall_us
 
     def utilization(self) -> float:
-        """Busy time over busy time and the time in which rounds waited after their first
-        arrival: a reconstruction of what churn publishes, whose definition is not known."""
+        """The busy time divided by the sum of the busy time and of the time in which rounds waited
+        after their first arrival. This is a reconstruction: churn's definition is not known."""
         return float(self._result.data["churn_like_utilization"])
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Metrics:
 
 
 class RunResult:
-    """Of one simulation: metrics, and the trace as typed events."""
+    """The result of one simulation: metrics, and the trace as typed events."""
 
     def __init__(self, result: _Result) -> None:
         self.result = result
@@ -107,27 +107,27 @@ class RunResult:
 
 
 class Comparison:
-    """The same scenario and seed under baseline and straggler."""
+    """The results of one scenario and seed under baseline and straggler."""
 
     def __init__(self, baseline: RunResult, straggler: RunResult) -> None:
         self.baseline, self.straggler = baseline, straggler
 
     @property
     def wall_clock_speedup(self) -> float:
-        """The baseline's wall-clock divided by the straggler policy's."""
+        """The baseline's wall-clock divided by the straggler policy's wall-clock."""
         return self.baseline.metrics.wall_clock / self.straggler.metrics.wall_clock
 
     @property
     def utilization_gain(self) -> float:
-        """The straggler policy's utilization less the baseline's."""
+        """The straggler policy's utilization minus the baseline's utilization."""
         return self.straggler.metrics.utilization() - self.baseline.metrics.utilization()
 
 
 def run(scenario: Scenario, policy: Union[Baseline, Straggler, None] = None) -> RunResult:
-    """Simulate a scenario under a policy, the baseline if none is given."""
+    """Simulates a scenario under a policy, by default the baseline."""
     return RunResult(verbs.simulate(scenario, (policy if policy is not None else Baseline())._name()))
 
 
 def compare(scenario: Scenario, config: Optional[StragglerConfig] = None) -> Comparison:
-    """Simulate a scenario under the baseline and under the straggler policy."""
+    """Simulates a scenario under the baseline and under the straggler policy."""
     return Comparison(run(scenario, Baseline()), run(scenario, Straggler(config)))

@@ -1,4 +1,4 @@
-"""What can go wrong, by the exit codes of the command line."""
+"""The exceptions, one for each exit code of the command line."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, Dict, Optional
 
 
 class TestbedError(Exception):
-    """The command failed (exit code 1). Its text is what the command said last.
+    """The command failed (exit code 1). The text is the last message of the command.
 
-    file, line, field: where the error is; fix: what to do about it. Each is None where
-    the command does not say.
+    file, line, field: the place of the error; fix: what to do about it. Each is None if the
+    command does not report it.
     """
 
     __test__ = False  # for pytest, which takes the name for a test's
@@ -20,21 +20,21 @@ class TestbedError(Exception):
     fix: Optional[str] = None
 
     def _at(self, error: Dict[str, Any]) -> "TestbedError":
-        """Itself, with the place that a command has printed with --json."""
+        """Returns the error itself, with the place that a command has printed with --json."""
         self.file, self.line, self.field, self.fix = (error.get(name) for name in ("file", "line", "field", "fix"))
         return self
 
 
 class UsageError(TestbedError):
-    """Wrong usage, or a scenario that is not valid (exit code 2). One error names
-    the field and what would be right."""
+    """The call is wrong, or the scenario is not valid (exit code 2). The text names the field
+    and the allowed values."""
 
 
 class InvalidResult(TestbedError):
-    """It ran, but its result is not valid (exit code 3): the run is not complete,
-    workers ended with different bytes, or the network was not what it claimed to be.
+    """The run ended, but its result is not valid (exit code 3): the run is incomplete, workers
+    ended with different bytes, or the network did not match its plan.
 
-    result: what came of it all the same, or None.
+    result: the result that the command printed in spite of this, or None.
     """
 
     def __init__(self, message: str, result: Optional[Any] = None) -> None:
@@ -43,8 +43,8 @@ class InvalidResult(TestbedError):
 
 
 class Unsupported(TestbedError):
-    """This machine cannot do it (exit code 4); the text says what is missing and how to
-    get it."""
+    """This machine cannot do what was asked (exit code 4). The text says what is missing, and
+    how to get it."""
 
     def __init__(self, message: str, printed: bytes = b"") -> None:
         super().__init__(message)

@@ -25,7 +25,7 @@ def _ms(us: float) -> float:
 
 
 def timeline(result: "Result", ax: Optional["Axes"] = None) -> "Axes":
-    """What every worker did when: inner steps, all-reduce, and where it was left out."""
+    """The activity of every worker over time: inner steps, all-reduces, and rounds that left the worker out."""
     workers = sorted({e.worker for e in result.events if e.worker is not None})
     ax = _axes(ax, (9, 1.2 + 0.4 * len(workers)))
     place = {w: i for i, w in enumerate(workers)}
@@ -57,7 +57,7 @@ def timeline(result: "Result", ax: Optional["Axes"] = None) -> "Axes":
 
 
 def losses(results: Sequence["Result"], ax: Optional["Axes"] = None) -> "Axes":
-    """Validation loss by wall-clock, a curve a policy."""
+    """The validation loss by wall-clock, with a curve for each policy."""
     ax = _axes(ax)
     some = False
     colors: Dict[str, Any] = {}
@@ -83,7 +83,8 @@ def _worlds(comparison: "Comparison") -> List[Tuple[str, str]]:
 
 
 def trade_off(comparison: "Comparison", ax: Optional["Axes"] = None) -> "Axes":
-    """Wall-clock against work lost: a point a run, of the real network if that was played."""
+    """The wall-clock against the work lost, with a point for each run. The runs are those of the
+    real network if it was played."""
     ax = _axes(ax, (6, 4))
     world, title = _worlds(comparison)[-1]
     for policy in comparison.policies:
@@ -97,7 +98,7 @@ def trade_off(comparison: "Comparison", ax: Optional["Axes"] = None) -> "Axes":
 
 
 def wall_clocks(comparison: "Comparison", ax: Optional["Axes"] = None) -> "Axes":
-    """Wall-clock: a bar a policy and world."""
+    """The wall-clock, with a bar for each policy and world."""
     ax = _axes(ax)
     worlds = _worlds(comparison)
     width = 0.8 / len(worlds)

@@ -43,10 +43,10 @@ VERSION = 1  # of the protocol: docs/policies.md
 
 @dataclass
 class Deadline:
-    """When the running round is to close if enough have arrived.
+    """The time at which the running round closes if enough members have arrived.
 
     at: in microseconds of scenario time, not before round.now.
-    numbers: what it follows from; they are recorded, and shown in reports.
+    numbers: the numbers that the deadline follows from. They are recorded, and shown in reports.
     """
 
     at: int
@@ -55,13 +55,13 @@ class Deadline:
 
 @dataclass
 class Member:
-    """A member that the running round counts on.
+    """A member for which the running round counts.
 
-    id: number of the worker.
-    arrived: when it arrived, None if it has not, or not in time (µs).
-    began: when it began the inner steps of the round, None if it has not (µs).
-    lag: by how much it began late because it had to catch up (µs).
-    misses: how many rounds in a row went on without it.
+    id: the number of the worker.
+    arrived: the time of its arrival (µs); None if it has not arrived in time.
+    began: the time at which it began the inner steps of the round (µs), or None.
+    lag: the delay of this beginning because the worker had to catch up (µs).
+    misses: the number of consecutive rounds that closed without it.
     """
 
     id: int
@@ -75,16 +75,16 @@ class Member:
 class Round:
     """The running round, as a policy sees it. Times are in microseconds of scenario time.
 
-    number: from 1.
-    now: of what the policy is asked for.
-    start: when the round began.
-    members: those that it counts on, in order of their ids.
-    arrived: how many of them have, in time.
-    first: when the first of them did, None if none has.
-    deadline: the one that holds, or None.
-    overdue: whether it has come.
-    seed: of the scenario; draw what is drawn by lot from this and the number.
-    min_slack: least time from the first arrival to a deadline; 0 on churn's simulated
+    number: the number of the round, from 1.
+    now: the time of the question.
+    start: the time at which the round began.
+    members: the members for which the round counts, in the order of their ids.
+    arrived: the number of members that have arrived in time.
+    first: the time of the first arrival, or None.
+    deadline: the current deadline, or None.
+    overdue: whether the deadline has passed.
+    seed: the seed of the scenario. Derive random numbers from the seed and the number.
+    min_slack: the least time from the first arrival to a deadline; 0 on churn's simulated
         network.
     """
 
@@ -102,9 +102,9 @@ class Round:
 
 @dataclass(frozen=True)
 class Range:
-    """Where tune searches a parameter: from low to high, rather by the logarithm if log.
-    With of="round" both are multiples of what the inner steps of a round take, with
-    of="members" of the number of workers."""
+    """The range in which tune searches a parameter, from low to high. With log, tune searches by
+    the logarithm. With of="round", low and high are multiples of the time that the inner steps
+    of a round take. With of="members", they are multiples of the number of workers."""
 
     low: float
     high: float
@@ -113,8 +113,8 @@ class Range:
 
 
 def share(fraction: float, members: int) -> int:
-    """⌈fraction × members⌉, and at least one. The small term keeps a product such as
-    0.7 × 10 from being rounded up by its binary representation."""
+    """⌈fraction × members⌉, and at least 1. A small term keeps a product such as 0.7 × 10 from
+    being rounded up by its binary representation."""
     return max(1, math.ceil(fraction * members - 1e-9))
 
 
@@ -136,17 +136,16 @@ class _Parameter:
 
 
 class Policy:
-    """Decides when a round closes, and what becomes of the members that it closes without.
+    """Decides when a round closes, and what happens to members that arrive too late.
 
-    Class variables with a type (int, float, bool, str) and a default are parameters;
-    Annotated[float, Range(…)] has tune search them. What else an instance remembers is
-    forgotten when a run begins: each run is played by a copy of the instance as it was
-    given. A policy answers from what it is told alone: no clock, and no randomness but
-    from Round.seed.
+    Class variables with a type (int, float, bool, str) and a default are parameters.
+    Annotated[float, Range(…)] makes tune search a parameter. Each run uses a new copy of the
+    instance, so other attributes do not survive from run to run. A policy must answer only
+    from its arguments. It must use no clock, and no random numbers except from Round.seed.
 
-    Override what is to differ from the policy baseline, which waits for everybody.
+    Override the methods that differ from the policy baseline, which waits for all members.
 
-    time_limit: seconds that an answer may take.
+    time_limit: the time that an answer may take, in seconds.
     """
 
     time_limit: ClassVar[float] = 10
@@ -162,26 +161,26 @@ class Policy:
             raise ValueError(problem)
 
     def validate(self) -> Optional[str]:
-        """What is wrong with the parameters, and what would be right; None if nothing is."""
+        """The problem with the parameters and its fix, or None."""
         return None
 
     def deadline(self, round: Round) -> Union[Deadline, int, None]:
-        """A deadline that is to hold from now on, or None to leave things as they are.
-        Asked when a round begins and at every event in it, until the deadline has come."""
+        """Returns a deadline that holds from now on, or None to keep the current deadline. Testbed
+        asks when a round begins and at every event in the round, until the deadline has passed."""
         return None
 
     def enough(self, round: Round) -> Union[bool, Tuple[int, bool]]:
-        """Whether the round, in which somebody has arrived, may close without those that
-        have not. With how many had to arrive for that, if it is to go on record."""
+        """Returns whether the round, which has at least one arrival, may close without the missing
+        members. To record the number of arrivals that were needed, return (needed, enough)."""
         return False
 
     def late(self, round: Round, member: Member) -> Union[bool, Tuple[int, bool]]:
-        """Whether a member that a round has closed without is evicted, and not only
-        sidelined. With how many misses in a row are tolerated, for the record."""
+        """Returns whether a member that missed the round is evicted. Otherwise it is sidelined. To
+        record the number of tolerated consecutive misses, return (limit, evict)."""
         return False
 
     def closed(self, round: Round) -> None:
-        """A round has closed. Not asked of rounds in which the coordinator was away."""
+        """A round has closed. Rounds in which the coordinator was down are not reported."""
 
     def finishes_steps(self) -> bool:
         """Whether a sidelined member finishes its inner steps before it catches up."""
@@ -205,7 +204,7 @@ class Policy:
 
     @classmethod
     def main(cls) -> None:
-        """Be the program that Testbed asks, if this file is run as one."""
+        """Answers as a program that Testbed asks, if this file is run as a program."""
         if sys._getframe(1).f_globals.get("__name__") == "__main__":
             sys.exit(_serve(cls(), sys.stdin.buffer, sys.stdout.buffer, lambda _: traceback.print_exc()))
 
@@ -215,8 +214,8 @@ class Policy:
 
 
 def _annotations(cls: type) -> Dict[str, Any]:
-    """Those of a class and of what it inherits from. typing.get_type_hints does not do for
-    classes of a module that is not imported, such as one of runpy's."""
+    """The annotations of a class and of its base classes. typing.get_type_hints fails for classes
+    of a module that is not imported, such as runpy's modules."""
     found: Dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         own = inspect.get_annotations(base) if hasattr(inspect, "get_annotations") else base.__dict__.get("__annotations__", {})
@@ -242,7 +241,7 @@ _ASKED = ("deadline", "enough", "late", "closed", "finishes_steps")
 
 
 class _Answerer:
-    """Answers the questions of one process of Testbed's."""
+    """Answers the questions of one process of Testbed."""
 
     def __init__(self, policy: Policy) -> None:
         self._given, self._policy = policy, policy
@@ -321,7 +320,7 @@ def _pair(answer: Union[bool, Tuple[int, bool]]) -> Tuple[int, bool]:
 
 
 def _whole(value: Any) -> int:
-    """A whole number, also one of numpy's."""
+    """A whole number; numpy's whole numbers are allowed."""
     number = int(value)
     if number != value:
         raise ValueError("%r is not a whole number of microseconds; round it" % (value,))
@@ -333,8 +332,8 @@ def _number(value: Any) -> Union[int, float]:
 
 
 def _serve(policy: Policy, questions: "IO[bytes]", answers: "IO[bytes]", heard: Callable[[Exception], None]) -> int:
-    """Answer until no question can come any more. Errors end the run that asks; they are
-    heard of here, too."""
+    """Answers until no further question can come. An error ends the run that asks, and is
+    reported here, too."""
     one = _Answerer(policy)
     for line in questions:
         q = json.loads(line)
@@ -350,7 +349,7 @@ def _serve(policy: Policy, questions: "IO[bytes]", answers: "IO[bytes]", heard: 
 
 
 class _Served:
-    """Policies of this process, each behind a socket that Testbed connects to."""
+    """Policies of this process, each behind a socket to which Testbed connects."""
 
     def __init__(self, policies: typing.Sequence[PolicyLike]) -> None:
         self.names: List[str] = []
@@ -397,7 +396,7 @@ class _Served:
             pass  # the asker has gone
 
     def given(self) -> Dict[str, str]:
-        """The names as the program knows them, by what people call the policies."""
+        """The names that users give to the policies, by the names that the command uses."""
         return {label: name for name, label in self.labels.items()}
 
     def close(self) -> None:
@@ -413,7 +412,7 @@ class _Served:
         self.close()
 
     def renamed(self, text: bytes) -> bytes:
-        """The output of the program with people's names for the policies."""
+        """The output of the command, with the users' names of the policies."""
         for name, label in self.labels.items():
             path = name[len("program:") :]
             told = "policy's program %s (%s)" % (path, os.path.basename(path))
@@ -422,7 +421,7 @@ class _Served:
 
 
 def _label(policy: Policy) -> str:
-    """The name of a policy in results: its class, and what differs from the defaults."""
+    """The name of a policy in results: its class, and the parameters that differ from the defaults."""
     text = type(policy).__name__
     for name, p in policy.parameters().items():
         value = getattr(policy, name)

@@ -1,6 +1,6 @@
-"""What came of a run, a comparison, a sweep, a search. Times are in microseconds of
-scenario time. `data` always has the whole result as the command line prints it with
---json; docs/results.md says what each field means."""
+"""The results of runs, comparisons, sweeps and searches. Times are in microseconds of scenario
+time. `data` is the whole result, as the command line prints it with --json. docs/results.md
+explains each field."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Event:
-    """One line of the record: what happened, to whom, when.
+    """One line of the record.
 
-    t: since the start of the run (µs).
-    type: such as "arrive", "round_close", "evict"; docs/record-fields.md#types-of-events has all.
-    worker: number of the worker concerned, None for the run as a whole and for the
-        store.
-    round: 0 where it is about none.
-    data: the whole line, with the fields that this type has beside these.
+    t: the time since the start of the run (µs).
+    type: such as "arrive", "round_close" or "evict"; docs/record-fields.md#types-of-events lists
+        all types.
+    worker: the number of the worker; None if the event concerns the whole run or the store.
+    round: the number of the round; 0 if the event concerns no round.
+    data: the whole line, with the further fields of the type.
     """
 
     t: int
@@ -42,7 +42,7 @@ class Event:
             return self.__dict__["data"][name]
         except KeyError:
             fields = ", ".join(self.__dict__.get("data", {}))
-            raise AttributeError("an event %s has no %s; its fields are %s" % (self.__dict__.get("type"), name, fields)) from None
+            raise AttributeError("an event of type %s has no field %s; its fields are %s" % (self.__dict__.get("type"), name, fields)) from None
 
     @classmethod
     def _of(cls, line: Dict[str, Any]) -> "Event":
@@ -52,7 +52,7 @@ class Event:
 
 
 class Events(Sequence[Event]):
-    """The events of a run, read from its record when they are first asked for."""
+    """The events of a run. They are read from the record at their first use."""
 
     def __init__(self, path: Optional[Path], keep: object = None) -> None:
         self._path, self._keep = path, keep
@@ -76,11 +76,11 @@ class Events(Sequence[Event]):
         return iter(self._read())
 
     def of_type(self, *types: str) -> List[Event]:
-        """Those of some types, such as "sideline" and "evict"."""
+        """The events of some types, such as "sideline" and "evict"."""
         return [e for e in self if e.type in types]
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A row an event: t_us, type, worker, round, and what else its type has."""
+        """A frame with a row for each event: t_us, type, worker, round, and the fields of its type."""
         rows = []
         for e in self:
             row = {"t_us": e.t, "type": e.type, "worker": e.worker, "round": e.round}
@@ -94,8 +94,8 @@ class Events(Sequence[Event]):
 
 @dataclass
 class Loss:
-    """Of a round: train is the mean over the steps of its participants, validation that
-    of the outer state after it; None where it was not computed."""
+    """The losses of a round. train is the mean over the steps of the participants. validation is
+    the loss of the outer state after the round. A loss that was not computed is None."""
 
     train: Optional[float] = None
     validation: Optional[float] = None
@@ -103,12 +103,13 @@ class Loss:
 
 @dataclass
 class Round:
-    """A round: from start to close arrivals counted, at end its outer step was done (µs).
+    """A round. Arrivals counted from start to close. The outer step was done at end (µs).
 
-    participants, late: numbers of the workers.
-    reduce: how long the all-reduce took (µs); bytes_sent: by all, to the ring's streams.
-    hash: of the mean that all hold; model_hash: of the outer state; None in a
-    simulation that trained nothing.
+    participants, late: the numbers of the workers.
+    reduce: the duration of the all-reduce (µs).
+    bytes_sent: the bytes that all workers sent to the streams of the ring.
+    hash: the hash of the mean; None in a simulation that trained nothing.
+    model_hash: the hash of the outer state; None in a simulation that trained nothing.
     """
 
     number: int
@@ -126,10 +127,10 @@ class Round:
 
 @dataclass
 class Decision:
-    """A worker was sidelined, evicted or taken back.
+    """A worker was sidelined or evicted, or arrived in time again.
 
-    reason: of an eviction, such as "straggler" or "heartbeat".
-    why: the rule and the numbers that it was decided on.
+    reason: the rule of an eviction, such as "straggler" or "heartbeat".
+    why: the rule, and the numbers on which it decided.
     """
 
     round: int
@@ -140,7 +141,7 @@ class Decision:
 
 @dataclass
 class Fidelity:
-    """Whether the network was what it claimed to be: "valid", "suspect" or "invalid"."""
+    """Whether the network matched its plan: "valid", "suspect" or "invalid"."""
 
     verdict: str
     reasons: List[str]
@@ -151,7 +152,7 @@ class Fidelity:
 
 
 class Result:
-    """What came of one run, simulated or real."""
+    """The result of one run, simulated or real."""
 
     def __init__(self, data: Dict[str, Any], trace: Optional[Path] = None, keep: object = None) -> None:
         self.data = data
@@ -162,12 +163,12 @@ class Result:
 
     @property
     def scenario(self) -> str:
-        """Its name."""
+        """The name of the scenario."""
         return str(self.data["scenario"])
 
     @property
     def policy(self) -> str:
-        """As it was given, with its parameters."""
+        """The policy as it was given, with its parameters."""
         return str(self.data["policy"])
 
     @property
@@ -177,7 +178,7 @@ class Result:
 
     @property
     def world_name(self) -> str:
-        """As world, but simulations on the planned links are sim_links."""
+        """The world, but sim_links for simulations on the planned links."""
         name = self.data.get("world_name")
         if name is None:  # an older record
             name = "sim_links" if self.world == "sim" and self.links == "plan" else self.world
@@ -185,7 +186,7 @@ class Result:
 
     @property
     def links(self) -> str:
-        """Who carried packets: user, htb or netem; simulated none (churn's network) or plan."""
+        """The link backend: user, htb or netem. Simulations have none (churn's network) or plan."""
         return str(self.data["links"])
 
     @property
@@ -194,12 +195,12 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """All outer steps were done before the horizon."""
+        """Whether all outer steps were done before the horizon."""
         return bool(self.data["complete"])
 
     @property
     def wall_clock_us(self) -> int:
-        """Time of the last outer step."""
+        """The time of the last outer step."""
         return int(self.data["wall_clock_us"])
 
     @property
@@ -208,28 +209,28 @@ class Result:
 
     @property
     def compute_fraction(self) -> float:
-        """Share of the membership time that was spent in inner steps."""
+        """The share of the membership time that was spent in inner steps."""
         return float(self.data["compute_fraction"])
 
     @property
     def barrier_wait_fraction(self) -> float:
-        """Share of the membership time that was spent waiting for a round to close."""
+        """The share of the membership time that was spent waiting for a round to close."""
         return float(self.data["barrier_wait_fraction"])
 
     @property
     def joiner_stall_us(self) -> int:
-        """How long late joiners waited for the outer state."""
+        """The time that late joiners waited for the outer state."""
         return int(self.data["joiner_stall_us"])
 
     @property
     def work_lost(self) -> Optional[float]:
-        """Share of the contributions that the workers could have made and no outer step has."""
+        """The share of the contributions that the workers could have made and that entered no outer step."""
         work = self.data.get("work")
         return None if work is None else float(work["lost"])
 
     @property
     def bit_identical(self) -> Optional[bool]:
-        """Every round ended with the same bytes everywhere; None where none moved."""
+        """Whether all workers ended every round with the same bytes; None if no bytes moved."""
         value = self.data["bit_identical"]
         return None if value is None else bool(value)
 
@@ -265,18 +266,19 @@ class Result:
 
     @property
     def dir(self) -> Optional[Path]:
-        """The run directory, None of a simulation without one."""
+        """The run directory; None for a simulation without a directory."""
         return Path(self.data["dir"]) if self.data.get("dir") else None
 
     @property
     def losses(self) -> List[Tuple[int, float]]:
-        """Where something is trained: time (µs) and validation loss, at the start where that
-        is known and after rounds."""
+        """The time (µs) and the validation loss at the start, if known, and after rounds. The list is
+        empty if nothing was trained."""
         first = self.data.get("initial_loss")
         return ([] if first is None else [(0, first)]) + [(r.end, r.loss.validation) for r in self.rounds if r.loss is not None and r.loss.validation is not None]
 
     def to_frame(self, by: str = "round") -> "pandas.DataFrame":
-        """A row a round; by="worker": a row a worker and round; by="event": a row an event."""
+        """A frame with a row for each round. by="worker" gives a row for each worker and round.
+        by="event" gives a row for each event."""
         if by == "event":
             return self.events.to_frame()
         if by == "worker":
@@ -318,8 +320,8 @@ class Result:
         return rows
 
     def plot(self, kind: str = "timeline", ax: Optional["matplotlib.axes.Axes"] = None) -> "matplotlib.axes.Axes":
-        """A picture with matplotlib: "timeline" (what every worker did when), or "loss" by
-        wall-clock."""
+        """Draws a picture with matplotlib: "timeline" (the activity of every worker over time), or
+        "loss" (the validation loss by wall-clock)."""
         from . import plots
 
         if kind == "timeline":
@@ -329,7 +331,7 @@ class Result:
         raise ValueError("kind is %r: it must be timeline or loss" % (kind,))
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
-        """Write the report, one HTML file, beside the record or to out."""
+        """Writes the report, one HTML file, into the run directory or to out."""
         from . import verbs
 
         if self.dir is None:
@@ -361,9 +363,9 @@ def _decisions(rows: Iterable[Dict[str, Any]]) -> List[Decision]:
 
 @dataclass
 class Estimate:
-    """A median over seeds, with a bootstrap interval where there are enough of them.
+    """A median over seeds. With enough seeds it has a bootstrap interval.
 
-    low, high, level: of the interval; None where why says why there is none.
+    low, high, level: the interval. They are None if there is no interval; why gives the reason.
     """
 
     n: int
@@ -380,7 +382,7 @@ class Estimate:
 
 
 class Comparison:
-    """Policies side by side, simulated and on a real network."""
+    """The results of several policies, simulated and on a real network."""
 
     def __init__(self, data: Dict[str, Any], given: Optional[Dict[str, str]] = None) -> None:
         self.data = data
@@ -416,8 +418,7 @@ class Comparison:
         return Path(self.data["dir"]) if self.data.get("dir") else None
 
     def results(self) -> List[Tuple[str, Result]]:
-        """All runs, those of further seeds too, each with the name of its world: sim,
-        sim_links or real."""
+        """All runs of all seeds. Each run comes with the name of its world: sim, sim_links or real."""
         all_: List[Tuple[str, Result]] = []
         for world, more in (("sim", "sim_repeats"), ("sim_links", "sim_links_repeats"), ("real", "repeats")):
             all_ += [(world, r) for r in getattr(self, world).values()]
@@ -426,9 +427,9 @@ class Comparison:
         return all_
 
     def speedup(self, policy: Optional[str] = None, world: Optional[str] = None) -> float:
-        """The reference's wall-clock divided by the policy's (the second one's if none is
-        given), of repeats the median; of the real network if that was played, else of the
-        simulator."""
+        """The reference's wall-clock divided by the policy's wall-clock. The default policy is the
+        second one. With several seeds it is the median. The runs are the real ones if a real
+        network was played, and otherwise the simulated ones."""
         name = policy if policy is not None else self.policies[1]
         if world is None:
             world = "real" if self.real else "sim"
@@ -444,17 +445,18 @@ class Comparison:
 
     @property
     def prediction_error(self) -> Dict[str, float]:
-        """By policy: (simulated − measured) / measured wall-clock, on the planned links if
-        these were simulated; empty if one of the worlds was not played."""
+        """For each policy, (simulated − measured) ÷ measured wall-clock. The simulation is the one on
+        the planned links if there is one. The dict is empty if the simulation or the real network
+        was not played."""
         return dict(self.data.get("links_prediction_error") or self.data.get("prediction_error") or {})
 
     @property
     def valid(self) -> bool:
-        """All runs are complete, and no emulation is invalid."""
+        """Whether all runs are complete, and no emulation is invalid."""
         return all(r.complete and r.fidelity.verdict != "invalid" for _, r in self.results())
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A row a run: world, policy, seed, and what came of it."""
+        """A frame with a row for each run: world, policy, seed, and the results."""
         rows = []
         for world, r in self.results():
             losses = r.losses
@@ -466,8 +468,8 @@ class Comparison:
         return _frame(rows)
 
     def plot(self, kind: str = "trade-off", ax: Optional["matplotlib.axes.Axes"] = None) -> "matplotlib.axes.Axes":
-        """A picture with matplotlib: "trade-off" (wall-clock against work lost),
-        "wall-clock" (a bar a policy and world), or "loss" by wall-clock."""
+        """Draws a picture with matplotlib: "trade-off" (wall-clock against work lost), "wall-clock" (a
+        bar for each policy and world), or "loss" (the validation loss by wall-clock)."""
         from . import plots
 
         if kind == "trade-off":
@@ -479,7 +481,7 @@ class Comparison:
         raise ValueError("kind is %r: it must be trade-off, wall-clock or loss" % (kind,))
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
-        """Write the report, one HTML file, into the comparison's directory or to out."""
+        """Writes the report, one HTML file, into the comparison's directory or to out."""
         from . import verbs
 
         if self.dir is None:
@@ -516,7 +518,7 @@ class Comparison:
 
 
 class Sweep:
-    """A grid of fields, seeds and policies. dir has results.csv and the rest."""
+    """The results of a grid of fields, seeds and policies. dir contains results.csv and the other files."""
 
     def __init__(self, data: Dict[str, Any], given: Optional[Dict[str, str]] = None) -> None:
         self.data = data
@@ -529,7 +531,7 @@ class Sweep:
 
     @property
     def rows(self) -> List[Dict[str, Any]]:
-        """A dict a point: the fields that were set, by their paths, and what came of it."""
+        """A dict for each point: the fields that were set, by their paths, and the results."""
         if self.dir is None:
             return []
         rows = []
@@ -543,11 +545,11 @@ class Sweep:
         return rows
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A row a point."""
+        """A frame with a row for each point."""
         return _frame(self.rows)
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
-        """Write the page of curves and heat maps into the sweep's directory or to out."""
+        """Writes the page of curves and heat maps into the sweep's directory or to out."""
         from . import verbs
 
         if self.dir is None:
@@ -568,7 +570,7 @@ class Sweep:
 
 
 class Tuning:
-    """The best parameters that were found. data has the rest."""
+    """The best parameters that were found. data has the other results."""
 
     def __init__(self, data: Dict[str, Any]) -> None:
         self.data = data
@@ -579,11 +581,11 @@ class Tuning:
 
     @property
     def front(self) -> List[Dict[str, Any]]:
-        """What nothing else beats in wall-clock and work lost, the fastest first."""
+        """The points that no other point beats in wall-clock and work lost, the fastest first."""
         return list(self.data["front"])
 
     def to_frame(self) -> "pandas.DataFrame":
-        """A row a point of the front."""
+        """A frame with a row for each point of the front."""
         return _frame(self.front)
 
     def __repr__(self) -> str:
@@ -595,8 +597,8 @@ class Tuning:
 
 
 class Document:
-    """A result of a verb that has no class of its own: what --json prints, as attributes
-    and as a dict in data."""
+    """A result that has no class of its own. The output of --json is available as attributes, and
+    as a dict in data."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -612,7 +614,7 @@ class Document:
 
 
 def _frame(rows: List[Dict[str, Any]], whole: Sequence[str] = ()) -> "pandas.DataFrame":
-    """A frame, whose columns in whole hold whole numbers, or nothing."""
+    """A frame. The columns in whole contain whole numbers or missing values."""
     try:
         import pandas
     except ImportError:
@@ -635,7 +637,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def result_of(text: bytes, make: Callable[[Any], Any]) -> Any:
-    """The result in what a command has printed, None if there is none."""
+    """The result in the output of a command, or None."""
     try:
         return make(json.loads(text))
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Scenarios: what a run is, as files have it, with its workers, links and injects."""
+"""Scenarios: descriptions of runs, with workers, links and injects, as in scenario files."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Scenario(ScenarioFields):
     1000
     >>> sc.real.links.default.rate_up = "10mbit"
 
-    What the fields may be is checked by the program when the scenario is used, or by
-    validate(): one error names the field.
+    The program checks the fields when the scenario is used, or in validate(). An error names
+    the field.
 
-    base: the folder from which the files are found that it names (traces, trainers).
+    base: the folder of the files that the scenario names, such as traces and trainers.
     """
 
     base: Optional[str] = None
 
     @classmethod
     def library(cls, name: str) -> "Scenario":
-        """A scenario of the library, by its name; library() lists them."""
+        """The scenario of the library with this name. library() lists the names."""
         sc = cls._read(name)
         sc.name = name
         return sc
 
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "Scenario":
-        """The scenario in a file, JSON or YAML; also one of churn's."""
+        """The scenario in a file, in JSON or YAML. churn's files are allowed, too."""
         path = Path(path)
         if not path.exists():
             raise FileNotFoundError("%s: there is no such file" % path)
@@ -63,7 +63,7 @@ class Scenario(ScenarioFields):
 
     @classmethod
     def from_dict(cls, data: Dict[str, Any]) -> "Scenario":
-        """The scenario of a dict with the fields of a file. It is not checked yet."""
+        """The scenario of a dict with the fields of a file. The fields are not checked yet."""
         return _decode(cls, data, "")
 
     @classmethod
@@ -72,25 +72,25 @@ class Scenario(ScenarioFields):
         return cls.from_dict(json.loads(_binary.call(["convert", name, "--to", "json"])))
 
     def to_dict(self) -> Dict[str, Any]:
-        """The fields as a file has them, without those that are not given."""
+        """The fields as in a file, without the fields that are not given."""
         data = _encode(self)
         assert isinstance(data, dict)
         return data
 
     def to_file(self, path: Union[str, "os.PathLike[str]"]) -> None:
-        """Write a scenario file, YAML where the name ends in .yaml or .yml, else JSON."""
+        """Writes a scenario file. The format is YAML if the name ends in .yaml or .yml, and JSON otherwise."""
         kind = "yaml" if str(path).endswith((".yaml", ".yml")) else "json"
         target = str(Path(path).absolute())
         with self._file() as name:
             _binary.call(["convert", name, "--to", kind, "--out", target])
 
     def validate(self) -> None:
-        """Raise UsageError if a field is missing, of the wrong kind or out of range."""
+        """Raises UsageError if a field is missing, has a wrong type or is out of range."""
         with self._file() as name:
             _binary.call(["convert", name, "--to", "json"])
 
     def copy(self) -> "Scenario":
-        """A copy that shares nothing with this one."""
+        """An independent copy."""
         return copy.deepcopy(self)
 
     def _names_files(self) -> bool:
@@ -98,8 +98,8 @@ class Scenario(ScenarioFields):
 
     @contextmanager
     def _file(self) -> Iterator[str]:
-        """A file of the scenario, for as long as it is needed: beside the files that it
-        names, since their paths count from it."""
+        """A temporary file of the scenario. It is in the folder of the files that the scenario names,
+        because their paths start from there."""
         data = self.to_dict()
         data.setdefault("name", "scenario")
         folder = (self.base or os.getcwd()) if self._names_files() else None
@@ -123,8 +123,7 @@ ScenarioLike = Union[Scenario, str, "os.PathLike[str]"]
 
 
 def _renamed(err: TestbedError, file: str, name: str) -> TestbedError:
-    """The error with the scenario's name in the place of the file that nobody has
-    written."""
+    """The error with the scenario's name in place of the name of a temporary file."""
     if err.args:
         err.args = (str(err.args[0]).replace(file, name).replace(Path(file).name, name), *err.args[1:])
     return err
@@ -132,7 +131,7 @@ def _renamed(err: TestbedError, file: str, name: str) -> TestbedError:
 
 @contextmanager
 def file_of(scenario: ScenarioLike) -> Iterator[str]:
-    """What the program knows a scenario by."""
+    """The name by which the program finds a scenario."""
     if isinstance(scenario, Scenario):
         with scenario._file() as name:
             yield name
@@ -142,7 +141,7 @@ def file_of(scenario: ScenarioLike) -> Iterator[str]:
 
 @dataclasses.dataclass
 class LibraryEntry:
-    """A scenario of the library: its name and what happens in it."""
+    """A scenario of the library: its name and its description."""
 
     name: str
     description: str
@@ -154,7 +153,7 @@ def library() -> List[LibraryEntry]:
 
 
 def _name(attribute: str) -> str:
-    """The name of a field in a file: from_ is there because from is Python's."""
+    """The name of a field in a file. from_ stands for from, which is a Python keyword."""
     return attribute[:-1] if attribute.endswith("_") else attribute
 
 
@@ -230,14 +229,14 @@ Time = Union[int, str]
 
 
 class Crash(Inject):
-    """The worker dies without a word at a time."""
+    """The worker dies without notice."""
 
     def __init__(self, id: int, at: Time) -> None:
         super().__init__("Crash", at, id=id)
 
 
 class Leave(Inject):
-    """The worker leaves in good order, after the reduction that it takes part in."""
+    """The worker leaves in good order, after the reduction in which it takes part."""
 
     def __init__(self, id: int, at: Time) -> None:
         super().__init__("Leave", at, id=id)
@@ -258,7 +257,7 @@ class Restore(Inject):
 
 
 class Pause(Inject):
-    """The worker stalls and says nothing, unless it gives heartbeats."""
+    """The worker stalls, and sends nothing except, if asked for, heartbeats."""
 
     def __init__(self, id: int, at: Time, heartbeats: Optional[bool] = None) -> None:
         super().__init__("Pause", at, id=id, heartbeats=heartbeats)
@@ -272,49 +271,49 @@ class Resume(Inject):
 
 
 class Partition(Inject):
-    """These workers are cut off from everybody else."""
+    """The given workers are cut off from all other nodes."""
 
     def __init__(self, ids: List[int], at: Time) -> None:
         super().__init__("Partition", at, ids=ids)
 
 
 class ClearPartition(Inject):
-    """The end of Partition, for these workers or for all."""
+    """The end of Partition, for the given workers or for all workers."""
 
     def __init__(self, at: Time, ids: Optional[List[int]] = None) -> None:
         super().__init__("ClearPartition", at, ids=ids)
 
 
 class CoordinatorCrash(Inject):
-    """The coordinator dies without a word; another one takes its place down later."""
+    """The coordinator dies without notice. A new coordinator starts after the time down."""
 
     def __init__(self, at: Time, down: Time, forgets: Optional[bool] = None) -> None:
         super().__init__("CoordinatorCrash", at, down=down, forgets=forgets)
 
 
 class Restart(Inject):
-    """A Crash; a new process of the worker begins after that."""
+    """The worker crashes. A new process of the worker begins after the time after."""
 
     def __init__(self, id: int, at: Time, after: Optional[Time] = None, lighthouse: Optional[int] = None) -> None:
         super().__init__("Restart", at, id=id, after=after, lighthouse=lighthouse)
 
 
 class Fail(Inject):
-    """The worker gives up, and says so."""
+    """The worker gives up, and reports that it gives up."""
 
     def __init__(self, id: int, at: Time) -> None:
         super().__init__("Fail", at, id=id)
 
 
 class Preempt(Inject):
-    """The worker is told that it will be dead when the notice is over."""
+    """The worker is told that it will be killed at the end of the notice."""
 
     def __init__(self, id: int, at: Time, notice: Optional[Time] = None) -> None:
         super().__init__("Preempt", at, id=id, notice=notice)
 
 
 class FailReduce(Inject):
-    """The worker's reduction fails, the one under way or the next."""
+    """The worker's reduction fails: the current one, or the next one."""
 
     def __init__(self, id: int, at: Time, alone: Optional[bool] = None) -> None:
         super().__init__("FailReduce", at, id=id, alone=alone)
@@ -324,37 +323,37 @@ class FailReduce(Inject):
 
 
 class LinkChange(LinkInject):
-    """From at until until, a worker's access link (id) or a path (between, or from_ and
-    to) has other properties: rate_up="1mbit", one_way_delay="80ms", loss="2%", …"""
+    """From at to until, a worker's access link (id) or a path (between, or from_ and to) has other
+    properties: rate_up="1mbit", one_way_delay="80ms", loss="2%", …"""
 
     def __init__(self, at: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **properties: Any) -> None:
         super().__init__("Link", at, until=until, **_from(from_, properties))
 
 
 class LinkTrace(LinkInject):
-    """One direction ("up", "down") of a worker's access link has the rate of a trace, a
-    file in mahimahi's format."""
+    """One direction ("up" or "down") of a worker's access link has the rates of a trace, a file in
+    mahimahi's format."""
 
     def __init__(self, id: int, at: Time, direction: str, file: str, until: Optional[Time] = None) -> None:
         super().__init__("LinkTrace", at, until=until, id=id, direction=direction, file=file)
 
 
 class Cut(LinkInject):
-    """A path carries nothing."""
+    """A path delivers nothing."""
 
     def __init__(self, at: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **what: Any) -> None:
         super().__init__("Cut", at, until=until, **_from(from_, what))
 
 
 class Refuse(LinkInject):
-    """Nodes cannot send to each other, and get an error at once."""
+    """Two nodes, or a worker and all other nodes, cannot send to each other. The senders get an error at once."""
 
     def __init__(self, at: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **what: Any) -> None:
         super().__init__("Refuse", at, until=until, **_from(from_, what))
 
 
 class Flap(LinkInject):
-    """A cut that comes every period and lasts down."""
+    """A cut of the length down that recurs in every period."""
 
     def __init__(self, at: Time, period: Time, down: Time, until: Optional[Time] = None, *, from_: Optional[str] = None, **what: Any) -> None:
         super().__init__("Flap", at, until=until, period=period, down=down, **_from(from_, what))

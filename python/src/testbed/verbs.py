@@ -37,12 +37,12 @@ def _flags(set: Set = None, **options: Any) -> List[str]:
 
 
 def _given(links: str) -> Optional[str]:
-    """None where links are as they are anyway: some flags go with real runs only."""
+    """None if links is "auto", because some flags are for real runs only."""
     return None if links == "auto" else links
 
 
 def _value(value: Any) -> str:
-    """A value as a file would have it."""
+    """A value as in a file."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -85,14 +85,15 @@ def simulate(
     scenario: ScenarioLike, policy: PolicyLike, *, network: str = "churn", calibration: Optional[PathLike] = None, set: Set = None, train: bool = False,
     model: Optional[PathLike] = None, trace: bool = True, cancel: Optional[Cancel] = None,
 ) -> Result:  # fmt: skip
-    """Play a scenario in the deterministic simulator.
+    """Plays a scenario in the deterministic simulator.
 
     network: "churn" (a message takes base_latency), or "links" (the planned links).
-    calibration: what this machine adds, a calibration.json of calibrate().
-    set: other values for fields of the scenario.
-    train: train what the section train says; model: write the model to this file.
-    trace: keep the events; without, the result has none, which saves time where a
-        thousand workers take part.
+    calibration: the delays that this machine adds: a calibration.json of calibrate().
+    set: new values for fields of the scenario.
+    train: whether to train as the scenario's section train says.
+    model: the file to which the trained model is written.
+    trace: whether the result contains the events. Without the events, scenarios with a thousand
+        workers are faster.
     """
     folder = tempfile.TemporaryDirectory(prefix="testbed-") if trace else None
     path = Path(folder.name) / "events.jsonl" if folder is not None else None
@@ -101,8 +102,8 @@ def simulate(
 
 
 def replay(dir: PathLike, policy: PolicyLike, *, set: Set = None, cancel: Optional[Cancel] = None) -> Document:
-    """Play the record of a run again under a policy: what it would have decided. The
-    result has recorded and replayed (summaries), same, and differences."""
+    """Plays the record of a run again under a policy, to show what the policy would have decided.
+    The result has recorded and replayed (summaries), same, and differences."""
     return _play("simulate", None, [policy], _flags(set, replay=dir), _document, False, cancel)
 
 
@@ -111,24 +112,24 @@ def run(
     hosts: Optional[str] = None, place: Optional[str] = None, qlog: bool = False, out: Optional[PathLike] = None, progress: ProgressOption = False,
     cancel: Optional[Cancel] = None,
 ) -> Result:  # fmt: skip
-    """Play a scenario on a real network: worker processes in network namespaces on shaped
-    links. Linux alone; needs root or unprivileged user namespaces.
+    """Plays a scenario on a real network, with worker processes in network namespaces on shaped
+    links. It needs Linux, and root or unprivileged user namespaces.
 
-    links: who carries packets: "netem", "user", "htb" or "auto".
-    time_scale: real time divided by scenario time; the scenario's own if None.
-    dilation: how many times slower everything goes by the machine's clock.
-    hosts, place: play on several hosts; docs/hosts.md.
-    out: the run directory; runs/SCENARIO-… if None.
+    links: the link backend: "netem", "user", "htb" or "auto".
+    time_scale: real time divided by scenario time; None for the scenario's own value.
+    dilation: the factor by which the whole emulation runs slower by the machine's clock.
+    hosts, place: play on several hosts; see docs/hosts.md.
+    out: the run directory; None for runs/SCENARIO-….
 
-    Raises InvalidResult, with the result, if the run stayed incomplete, if workers
-    ended with different bytes, or if the network was not what it claimed to be.
+    Raises InvalidResult, with the result, if the run stayed incomplete, if workers ended with
+    different bytes, or if the network did not match its plan.
     """
     flags = _flags(links=_given(links), time_scale=time_scale, dilation=dilation, hosts=hosts, place=place, qlog=qlog, out=out)
     return _play("run", scenario, [policy], flags, _result, progress, cancel)
 
 
 def resume(dir: PathLike, *, progress: ProgressOption = False, cancel: Optional[Cancel] = None) -> Result:
-    """Go on with the run in a directory that was killed."""
+    """Continues a run that was killed, in its directory."""
     return _play("run", None, [], _flags(resume=dir), _result, progress, cancel)
 
 
@@ -138,13 +139,14 @@ def compare(
     hosts: Optional[str] = None, place: Optional[str] = None, qlog: bool = False, out: Optional[PathLike] = None, progress: ProgressOption = False,
     cancel: Optional[Cancel] = None, loss: Optional[float] = None,
 ) -> Comparison:  # fmt: skip
-    """Play a scenario under each policy, in the simulator and on a real network. The first
-    policy is the reference of the others.
+    """Plays a scenario under each policy, in the simulator and on a real network. The first policy
+    is the reference for the other policies.
 
-    world: "sim" (any system), "real", or "both".
-    repeat: with how many seeds to play each policy.
-    loss: the validation loss that times are to; the final one of the first policy if None.
-    The others as of run() and simulate().
+    world: "sim" (on any system), "real", or "both".
+    repeat: the number of seeds with which each policy is played.
+    loss: the validation loss up to which times are measured; None for the final loss of the
+        first policy.
+    The other arguments are those of run() and simulate().
 
     Raises InvalidResult, with the comparison, if a real run is not valid.
     """
@@ -159,7 +161,7 @@ def _axes(fields: Mapping[str, Sequence[Any]]) -> List[str]:
     flags = []
     for field, values in fields.items():
         if isinstance(values, str) or not isinstance(values, Sequence):
-            raise UsageError("%s is to be varied over %r; give a list of values" % (field, values))
+            raise UsageError("%s must be varied over a list of values, not over %r" % (field, values))
         flags.append("--set=%s=%s" % (field, ",".join(_value(v) for v in values)))
     return flags
 
@@ -169,15 +171,15 @@ def sweep(
     seeds: Optional[Tuple[int, int]] = None, network: str = "churn", train: bool = False, loss: Optional[float] = None, real: bool = False, repeat: int = 1,
     links: str = "auto", out: Optional[PathLike] = None, resume: bool = False, progress: ProgressOption = False, cancel: Optional[Cancel] = None,
 ) -> Sweep:  # fmt: skip
-    """Play a scenario with every combination of values, every seed and every policy.
+    """Plays a scenario with every combination of values, every seed and every policy.
 
     >>> tb.sweep("homogeneous", {"workers.count": [4, 16, 64]}, seeds=(1, 5))
 
-    fields: values by the path of the field in a scenario file; workers.count is the
+    fields: lists of values, by the path of the field in a scenario file. workers.count is the
         number of workers.
-    seeds: the first and the last; the scenario's own if None.
-    real: on a real network, one after the other, each point repeat times.
-    resume: skip what the directory out has already.
+    seeds: the first and the last seed; None for the scenario's own seed.
+    real: whether to play on a real network, one point after the other, each repeat times.
+    resume: whether to skip the points that the directory out already contains.
     """
     span = "%d..%d" % seeds if seeds is not None else None
     flags = _axes(fields) + _flags(
@@ -191,11 +193,14 @@ def tune(
     held_out: Optional[int] = None, best: Optional[int] = None, repeat: Optional[int] = None, train: bool = False, calibration: Optional[PathLike] = None,
     links: str = "auto", out: Optional[PathLike] = None, progress: ProgressOption = False, cancel: Optional[Cancel] = None,
 ) -> Tuning:  # fmt: skip
-    """Search policies' parameters in the simulator, and keep what nothing else beats in
-    wall-clock and work lost. With world="both" the best few are played on a real network.
+    """Searches the parameters of policies in the simulator. The result keeps the points that no
+    other point beats in wall-clock and work lost. With world="both", the best points are also
+    played on a real network.
 
-    points: to simulate, over all policies; seeds: for each; held_out: other seeds to
-    judge the best by; best: how many points to choose.
+    points: the number of points to simulate, over all policies.
+    seeds: the number of seeds of each point.
+    held_out: the number of other seeds that judge the best points.
+    best: the number of points to choose.
     """
     flags = _flags(
         world=world, points=points, seeds=seeds, held_out=held_out, best=best, repeat=repeat, train=train, calibration=calibration, links=_given(links), out=out
@@ -204,17 +209,17 @@ def tune(
 
 
 def plan(scenario: ScenarioLike, *, measure: bool = False) -> Document:
-    """The network that a run would install: nodes, paths, ring. Installs nothing.
+    """The network that a run would install: nodes, paths and ring. plan installs nothing.
 
-    measure: find in some seconds what this machine carries, and by how much the
-        scenario has to be dilated.
+    measure: whether to measure, for some seconds, how much traffic this machine can handle. The
+        result then has the dilation that the scenario needs.
     """
     return _play("plan", scenario, [], _flags(measure=measure), _document, False, None)
 
 
 def verify(scenario: ScenarioLike, *, links: str = "auto", hosts: Optional[str] = None, cancel: Optional[Cancel] = None) -> Document:
-    """Build the scenario's network and measure every path of it against the plan. Raises
-    InvalidResult, with the result, if something is outside of its tolerance."""
+    """Builds the scenario's network, measures every path, and compares it with the plan. Raises
+    InvalidResult, with the result, if a value is outside of its tolerance."""
     return _play("verify", scenario, [], _flags(links=_given(links), hosts=hosts), _document, False, cancel)
 
 
@@ -222,11 +227,11 @@ def calibrate(
     scenarios: Sequence[ScenarioLike] = (), *, policy: Optional[str] = None, only: Sequence[str] = (), refit: Sequence[PathLike] = (),
     repeat: Optional[int] = None, retries: Optional[int] = None, links: str = "auto", out: Optional[PathLike] = None, cancel: Optional[Cancel] = None,
 ) -> Document:  # fmt: skip
-    """Measure what this machine adds to the network, in about two minutes. The directory
-    has calibration.json, for simulate() and compare().
+    """Measures the delays that this machine adds to the network, in about two minutes. The
+    directory then contains calibration.json, for simulate() and compare().
 
-    only: run these experiments alone; refit: make no runs, and fit those in these
-    directories.
+    only: the experiments to run; None for all.
+    refit: directories of runs to fit instead of new runs.
     """
     flags = _flags(policy=policy, repeat=repeat, retries=retries, out=out, links=None if refit else _given(links))
     flags += ["--only=" + name for name in only] + ["--refit=%s" % dir for dir in refit]
@@ -236,30 +241,33 @@ def calibrate(
 
 
 def estimate(file: Optional[PathLike] = None, *, preset: Optional[str] = None, variant: str = "page", calibration: Optional[PathLike] = None, **inputs: Any) -> Document:
-    """How many days a training run takes, from formulas; docs/estimate.md has them.
+    """The number of days that a training run takes, from formulas. docs/estimate.md explains them.
 
     >>> tb.estimate(numNodes=32, bandwidthMbps=500).data
 
-    file: inputs in a file; preset: begin with a published run; inputs: others, by
-    their names there.
+    file: a file with inputs.
+    preset: the published run from which the inputs start.
+    inputs: further inputs, by name.
     """
     args = ["estimate"] + ([str(file)] if file is not None else [])
     return Document(json.loads(call([*args, "--json", *_flags(inputs, preset=preset, variant=variant, calibration=calibration)])))
 
 
 def report(dir: Union[PathLike, Sequence[PathLike]], *, out: Optional[PathLike] = None, trace: Optional[PathLike] = None, picture: Optional[PathLike] = None) -> Path:
-    """Write the report of runs, of a comparison or of a sweep: one HTML file that needs no
-    network. trace: for ui.perfetto.dev, of a single run; picture: an SVG file, or PDF where something was
-    trained."""
+    """Writes the report of runs, of a comparison or of a sweep: one HTML file that needs no network.
+
+    trace: a file for ui.perfetto.dev, of a single run.
+    picture: an SVG file, or PDF if something was trained.
+    """
     dirs = [dir] if isinstance(dir, (str, Path)) else list(dir)
     call(["report", *map(str, dirs), *_flags(out=out, trace=trace, picture=picture)])
     return Path(out) if out is not None else Path(dirs[0]) / "report.html"
 
 
 def doctor() -> Document:
-    """What this machine can do, and what is missing: a list of checks in data, each with
-    name, ok, needed (no real network without it), detail and, where something can be
-    done, mend. Raises Unsupported if this is not Linux."""
+    """What this machine can do, and what is missing. data has a list of checks. Each check has
+    name, ok, needed (whether a real network needs it), detail and, if there is a fix, mend.
+    Raises Unsupported if this system is not Linux."""
     try:
         out = call(["doctor", "--json"])
     except Unsupported as err:
@@ -270,7 +278,7 @@ def doctor() -> Document:
 
 
 def load(dir: PathLike) -> Union[Result, Comparison, Sweep, Tuning]:
-    """What is in the directory of a run, a comparison, a sweep or a search."""
+    """The result in the directory of a run, a comparison, a sweep or a search."""
     folder = Path(dir)
     for name, make in _FILES.items():
         path = folder / name
@@ -282,7 +290,7 @@ def load(dir: PathLike) -> Union[Result, Comparison, Sweep, Tuning]:
         data["dir"] = str(folder)
         loaded: Union[Result, Comparison, Sweep, Tuning] = make(data)
         return loaded
-    raise UsageError("%s has no result of a run, a comparison, a sweep or a search; name a directory that testbed wrote" % folder)
+    raise UsageError("%s contains no result of a run, a comparison, a sweep or a search; name a directory that testbed wrote" % folder)
 
 
 _FILES: Dict[str, Callable[[Any], Any]] = {"comparison.json": Comparison, "tuning.json": Tuning, "summary.json": Result}

@@ -22,7 +22,7 @@ func main() {
 	js.Global().Set("testbedSheet", js.FuncOf(func(_ js.Value, arguments []js.Value) any {
 		x, err := sheet(arguments[0])
 		if wrong := (*errs.FieldError)(nil); errors.As(err, &wrong) {
-			return map[string]any{"field": wrong.Field, "problem": wrong.Problem}
+			return map[string]any{"field": wrong.Field, "problem": wrong.Error()}
 		}
 		if err != nil {
 			return map[string]any{"field": "", "problem": err.Error()}
@@ -89,7 +89,7 @@ func nameOf(f reflect.StructField) (name string, optional bool) {
 // fromJS fills a value from an object by its fields' names in JSON.
 func fromJS(to reflect.Value, v js.Value, field string) error {
 	wrong := func(what string) error {
-		return errs.Fieldf(field, "is of type %v; it must be a %s", v.Type(), what)
+		return errs.Fieldf(field, "is of type %v: it must be a %s", v.Type(), what)
 	}
 	switch to.Kind() {
 	case reflect.Pointer:

@@ -39,7 +39,7 @@ func Split(path string) ([]string, error) {
 	var parts []string
 	for i := 0; i < len(path); {
 		if len(parts) == maxSteps {
-			return nil, fmt.Errorf("is too deep; no field has a path of more than %d names", maxSteps)
+			return nil, fmt.Errorf("is too deep: no field has a path of more than %d names", maxSteps)
 		}
 		if path[i] == '[' {
 			end := strings.IndexByte(path[i:], ']')
@@ -48,7 +48,7 @@ func Split(path string) ([]string, error) {
 				inside = path[i+1 : i+end]
 			}
 			if inside != "*" && !(digits.MatchString(inside) && inside == strconv.Itoa(Number(inside)) && inside[0] != '-') || len(parts) == 0 {
-				return nil, fmt.Errorf("has a wrong index at character %d; write a name and an index from 0, such as workers[3], or workers[*] for all", i+1)
+				return nil, fmt.Errorf("has a wrong index at character %d: write a name and an index from 0, such as workers[3], or workers[*] for all", i+1)
 			}
 			parts = append(parts, path[i:i+end+1])
 			i += end + 1
@@ -63,7 +63,7 @@ func Split(path string) ([]string, error) {
 		end := i
 		for end < len(path) && path[end] != '.' && path[end] != '[' {
 			if c := path[end]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
-				return nil, fmt.Errorf("has %q in it; names have letters, digits, _ and - only", path[end:end+1])
+				return nil, fmt.Errorf("has %q in it: names have letters, digits, _ and - only", path[end:end+1])
 			}
 			end++
 		}
@@ -74,7 +74,7 @@ func Split(path string) ([]string, error) {
 		i = end
 	}
 	if len(parts) == 0 {
-		return nil, fmt.Errorf("is empty; name a field such as policy.straggler.k")
+		return nil, fmt.Errorf("is empty: name a field such as policy.straggler.k")
 	}
 	return parts, nil
 }
@@ -247,12 +247,12 @@ func Names(t reflect.Type) []string {
 func Known(t reflect.Type, name string) string {
 	names := Names(t)
 	if len(names) == 0 {
-		return "there are no fields here"
+		return "no fields are allowed"
 	}
 	if meant := Meant(t, name); meant != "" {
 		return fmt.Sprintf("did you mean %s?", meant)
 	}
-	return "the fields here are " + strings.Join(names, ", ")
+	return "the known fields are " + strings.Join(names, ", ")
 }
 
 // Meant is the field that an unknown one is spelt like, or "".

@@ -1,4 +1,4 @@
-import time
+import os
 
 from testbed_stack import Run
 
@@ -6,9 +6,9 @@ run = Run(worker=False)
 
 
 def play(run):
-    run.announce("nothing")
-    while True:
-        time.sleep(60)
+    run.announce(str(os.getpid()))
+    run.await_announced("end")
+    raise RuntimeError("the central program was asked to fail")
 
 
 run.main(play)

@@ -6,13 +6,36 @@ import time
 
 from testbed_stack import Model, Run, Vector
 
-DIES, HANGS, GARBAGE, LIES, DAEMON = 1, 2, 3, 4, 5
+DIES, HANGS, GARBAGE, LIES, DAEMON, QUITS, TOO_SOON, NONSENSE = 1, 2, 3, 4, 5, 6, 7, 8
+
+
+def until_gone(process):
+    while os.path.exists("/proc/" + process):
+        time.sleep(0.01)
+
+
+def nonsense(run):
+    """Marks that say what cannot be."""
+    fd = int(os.environ["TESTBED_MARKS"])
+    for mark in (
+        b'{"type": "commit", "round": -1}', b'{"type": "step", "round": 1e300, "step": 1}', b'{"type": "commit", "node": "w0", "round": 1}',
+        b'{"type": "agreed", "round": 1, "epoch": 2, "members": ["w0", "w1", "w7"]}', b'{"type": "fetch_end", "round": 1, "duration_us": 1e18}',
+        b'{"type": "commit", "round": 1, "lanes": [[NaN]]}', b'{"type": "x", "y": "\xff\xfe"}',
+    ):
+        os.write(fd, mark + b"\n")
+    ticks = b'{"type": "tick"}\n' * 100
+    for _ in range(110):
+        os.write(fd, ticks)
+    os.write(fd, b'{"type": "half')
 
 
 def play(run):
     mode, last = run.options["mode"], run.node == run.workers[-1]
     vector, model = Vector(run), Model(run)
-    run.await_announced("coordinator")
+    central = run.await_announced("coordinator")
+    if mode == TOO_SOON and last:
+        os._exit(0)
+    run.announce(str(os.getpid()), run.node + "-pid")
     run.ready("fake 1")
     run.mark("agreed", round=1, epoch=1, world=len(run.workers), members=run.workers)
     if mode == DAEMON and os.fork() == 0:
@@ -24,6 +47,15 @@ def play(run):
             raise ValueError("it was bound to happen")
         if model.round == 2 and mode == HANGS:
             time.sleep(3600)
+        if mode == QUITS and model.round == 2:
+            run.announce(name="end")
+            until_gone(central)
+            if last:
+                os._exit(0)
+            until_gone(run.await_announced(run.workers[-1] + "-pid"))
+            time.sleep(1)  # until that end is on record
+        if mode == NONSENSE and last and model.round == 2:
+            nonsense(run)
         if mode == GARBAGE and last:
             os.write(int(os.environ["TESTBED_MARKS"]), b"\x00\xff no JSON\n" + b"x" * 200000 + b"\n")
             print("\x00garbage" * 1000)
