@@ -18,12 +18,14 @@ echo '| links | workers × values | ring | × bound | gloo | ring ÷ gloo | iper
 echo '|---|---|---|---|---|---|---|---|---|---|---|'
 for rate in 100mbit 400mbit 1gbit unlimited; do
 	for values in 4000000 16000000; do
-		measure ring --rate $rate --elements $values --against gloo,iperf3 --row "$@"
+		measure ring --rate $rate --elements $values --against gloo,iperf3 --tcp reno --row "$@"
 	done
 done
 for loss in 0 0.1% 1%; do
+	tcp=bbr # reno takes minutes where packets are lost
+	[ $loss != 0 ] || tcp=reno
 	for values in 4000000 16000000; do
-		measure ring --rate 100mbit --one-way-delay 50ms --loss $loss --elements $values --against gloo,iperf3 --row "$@"
+		measure ring --rate 100mbit --one-way-delay 50ms --loss $loss --elements $values --against gloo,iperf3 --tcp $tcp --row "$@"
 	done
 done
 echo

@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"testbed/policy"
 	"testbed/policy/torchft"
@@ -37,12 +38,16 @@ func (j *JoinTimeout) String() string {
 // one sets up connections.
 const roundsWithoutFaults = 3
 
-// CompareJoinTimeout compares the scenario's join timeout with its round. It
-// returns nil if the policy torchft cannot play the scenario. The round is the
+// CompareJoinTimeout compares the scenario's join timeout, or the one in the name of
+// the policy torchft, with its round. It returns nil for another policy, and if the
+// policy cannot play the scenario. The round is the
 // longest of a simulation on the planned links in which all workers are there
 // from the start and nothing happens to them.
-func CompareJoinTimeout(s *scenarios.Scenario) *JoinTimeout {
-	r, err := s.Resolve("torchft")
+func CompareJoinTimeout(s *scenarios.Scenario, policyName string) *JoinTimeout {
+	if base, _, _ := strings.Cut(policyName, ":"); base != "torchft" {
+		return nil
+	}
+	r, err := s.Resolve(policyName)
 	if err != nil {
 		return nil
 	}

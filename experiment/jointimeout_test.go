@@ -22,7 +22,7 @@ func TestCompareJoinTimeout(t *testing.T) {
 		if change != nil {
 			change(s)
 		}
-		return experiment.CompareJoinTimeout(s)
+		return experiment.CompareJoinTimeout(s, "torchft")
 	}
 	plain := compare("homogeneous", nil)
 	if plain == nil || plain.Below || plain.JoinTimeout != 10_000 || plain.Round < 2000 || plain.Round > 3000 {
@@ -44,6 +44,19 @@ func TestCompareJoinTimeout(t *testing.T) {
 	}
 	if j := compare("torchft_t18", nil); j == nil || !j.Below {
 		t.Errorf("torchft_t18: %v", j)
+	}
+	// A parameter in the policy's name counts, and other policies have none.
+	s, err := scenarios.Load("homogeneous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, below := range map[string]bool{"torchft:join_timeout=1500": true, "torchft:join_timeout=3500": false} {
+		if j := experiment.CompareJoinTimeout(s, name); j == nil || j.Below != below || j.Round != plain.Round {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+	if j := experiment.CompareJoinTimeout(s, "quorum:join_timeout=1500"); j != nil {
+		t.Errorf("another policy: %v", j)
 	}
 	// Its scenario has more groups in a quorum than ask either lighthouse.
 	if j := compare("torchft_t03", nil); j == nil || j.Below {

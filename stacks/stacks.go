@@ -257,7 +257,7 @@ func (s *Stack) check() error {
 	}
 	for field, seconds := range map[string]float64{"startup_s": s.Startup, "silence_s": s.Silence} {
 		if seconds <= 0 || seconds > mostSeconds {
-			return fmt.Errorf("%s: is %g: it must be above 0 and at most %g", field, seconds, mostSeconds)
+			return fmt.Errorf("%s is %g: it must be above 0 and at most %g", field, seconds, mostSeconds)
 		}
 	}
 	for op, why := range s.Cannot {
@@ -272,7 +272,7 @@ func (s *Stack) check() error {
 		case o.Description == "":
 			return fmt.Errorf("options.%s.description is missing: say what the option does, in its unit", name)
 		case why != "":
-			return fmt.Errorf("options.%s.default: is %g: it %s", name, o.Default, why)
+			return fmt.Errorf("options.%s.default is %g: it %s", name, o.Default, why)
 		}
 	}
 	if err := s.checkTuned(); err != nil {
@@ -312,15 +312,15 @@ func (s *Stack) checkTuned() error {
 		o, known := s.Options[name]
 		switch why := o.fault(t.Value); {
 		case !known:
-			return fmt.Errorf("tuned.%s: there is no such option", name)
+			return fmt.Errorf("tuned.%s: there is no such option; the options are %s", name, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
 		case t.Rounds < 0 || t.Most < 0:
-			return fmt.Errorf("tuned.%s: is %s: rounds and most must be numbers, 0 or above", name, t)
+			return fmt.Errorf("tuned.%s is %s: rounds and most must be numbers, 0 or above", name, t)
 		case t.Rounds == 0 && t.Most > 0:
-			return fmt.Errorf("tuned.%s: rounds is missing: most is the limit of a number of rounds", name)
+			return fmt.Errorf("tuned.%s.rounds is missing: most is the limit of a number of rounds", name)
 		case t.Rounds > 0 && unit(name) == 0:
-			return fmt.Errorf("tuned.%s: is a number of rounds, but the name of the option ends with neither _s nor _ms", name)
+			return fmt.Errorf("tuned.%s is a number of rounds, but the name of the option ends with neither _s nor _ms", name)
 		case t.Rounds == 0 && why != "":
-			return fmt.Errorf("tuned.%s: is %s: it %s", name, t, why)
+			return fmt.Errorf("tuned.%s is %s: it %s", name, t, why)
 		}
 	}
 	if len(s.Tuned) > 0 && s.Untuned != "" {
@@ -434,18 +434,11 @@ type Ready struct {
 // Check returns the interpreter that can run a stack, and the version of its software.
 // If no interpreter can, the error is an *errs.UnsupportedError.
 func (s *Stack) Check(ctx context.Context) (Ready, error) {
-	remedy := s.Remedy
-	if s.Install != nil {
-		remedy = "run testbed stacks install " + s.Name + " (" + s.Install.Size + ")"
-		if s.dir != "" {
-			remedy = "run testbed stacks install " + s.dir
-		}
-	}
 	missing := ""
-	for _, candidate := range s.Python {
-		python, err := exec.LookPath(s.expand(candidate))
+	for _, candidate := range s.Interpreters() {
+		python, err := exec.LookPath(candidate)
 		if err != nil {
-			missing = first(missing, noProgram(s.expand(candidate), err))
+			missing = first(missing, noProgram(candidate, err))
 			continue
 		}
 		if python, err = filepath.Abs(python); err != nil {
@@ -460,7 +453,35 @@ func (s *Stack) Check(ctx context.Context) (Ready, error) {
 		}
 		missing = first(missing, python+": "+why)
 	}
-	return Ready{}, &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot run here: " + missing, Fix: remedy}
+	return Ready{}, &errs.UnsupportedError{Missing: "the stack " + s.Name + " cannot run here: " + missing, Fix: s.Fix()}
+}
+
+// Interpreters are the interpreters to try, in order: paths, or names of commands.
+func (s *Stack) Interpreters() (all []string) {
+	for _, candidate := range s.Python {
+		all = append(all, s.expand(candidate))
+	}
+	return all
+}
+
+// ProbeText is the text of the program Probe.
+func (s *Stack) ProbeText() (string, error) {
+	text, err := fs.ReadFile(s.folder, s.Probe)
+	if err != nil {
+		return "", fmt.Errorf("reading the folder of the stack %s: %w", s.Name, err)
+	}
+	return string(text), nil
+}
+
+// Fix says how to get the software that the stack needs.
+func (s *Stack) Fix() string {
+	if s.Install == nil {
+		return s.Remedy
+	}
+	if s.dir != "" {
+		return "run testbed stacks install " + s.dir
+	}
+	return "run testbed stacks install " + s.Name + " (" + s.Install.Size + ")"
 }
 
 // noProgram says in words why a program was not found.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"testbed/internal/errs"
 )
 
 // decode decodes the text of a stack.yaml into a struct. An error begins with the line
@@ -47,12 +49,11 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		n = n.Alias
 	}
 	wrong := func(format string, args ...any) error {
-		subject := "the file "
-		if field != "" {
-			subject = strings.ReplaceAll(field, "%", "%%") + ": "
+		problem := fmt.Errorf(format, args...)
+		if field == "" {
+			return fmt.Errorf("%d: the file %w", n.Line, problem)
 		}
-		format = subject + format
-		return fmt.Errorf("%d: "+format, append([]any{n.Line}, args...)...)
+		return fmt.Errorf("%d: %w", n.Line, errs.Fieldf(field, "%v", problem))
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil // as if it were not there
@@ -81,15 +82,15 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		return fillFields(n, field, v)
 	case reflect.Bool:
 		if n.Decode(v.Addr().Interface()) != nil {
-			return wrong("is %s; it must be true or false", sample(n))
+			return wrong("is %s: it must be true or false", sample(n))
 		}
 	case reflect.Float64:
 		if n.Decode(v.Addr().Interface()) != nil || math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
-			return wrong("is %s; it must be a number", sample(n))
+			return wrong("is %s: it must be a number", sample(n))
 		}
 	case reflect.Int:
 		if x, err := strconv.ParseUint(n.Value, 10, 31); err != nil || n.Kind != yaml.ScalarNode {
-			return wrong("is %s; it must be a whole number", sample(n))
+			return wrong("is %s: it must be a whole number", sample(n))
 		} else {
 			v.SetInt(int64(x))
 		}

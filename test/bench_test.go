@@ -3,6 +3,7 @@
 package test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -203,17 +204,174 @@ func TestBenchRingBesideOthers(t *testing.T) {
 	needSandbox(t)
 	t.Parallel()
 	ring, stderr := benchRing(t, "--workers", "2", "--rate", "100mbit", "--warmup", "0", "--against", "iperf3,gloo")
-	if len(ring.Against) != 2 {
-		t.Fatalf("against %+v", ring.Against)
+	tcp := strings.Split(ring.Links.TCP, ",")
+	if !slices.Equal(tcp, []string{"reno", "bbr"}) && !(slices.Equal(tcp, []string{"reno"}) && strings.Contains(strings.Join(ring.Notes, "\n"), "rivals were not measured with bbr")) {
+		t.Errorf("congestion controls %q, notes %q", tcp, ring.Notes)
 	}
+	var measured []string
 	for _, a := range ring.Against {
 		switch {
 		case strings.Contains(a.Problem, "not installed"):
 			t.Log(a.Problem)
+			for _, name := range tcp {
+				measured = append(measured, a.Name+" "+name)
+			}
+			continue
 		case a.Problem != "" || len(a.Seconds) != 2 || a.SecondsMedian <= 0 || a.Ratio <= 0 || a.Version == "":
 			t.Errorf("%+v\n%s", a, stderr)
+		// Sums of two float32 values are rounded once.
+		case a.Name == "gloo" && (a.RelativeError == nil || *a.RelativeError > 1e-7 || !*a.BitIdentical):
+			t.Errorf("%+v", a)
+		}
+		measured = append(measured, a.Name+" "+a.TCP)
+	}
+	var want []string
+	for _, name := range []string{"iperf3", "gloo"} {
+		for _, t := range tcp {
+			want = append(want, name+" "+t)
 		}
 	}
+	if !slices.Equal(measured, want) {
+		t.Errorf("measured %q, want %q", measured, want)
+	}
+}
+
+// fakePCCL is an environment in which a stand-in for PCCL misbehaves.
+func fakePCCL(t *testing.T, mode string) []string {
+	t.Helper()
+	modules, err := filepath.Abs("testdata/pccl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	bin := filepath.Join(cache, "testbed", "stacks", "pccl", "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "pccl-python"), []byte("#!/bin/sh\nPYTHONPATH='"+modules+"' exec python3 \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"XDG_CACHE_HOME=" + cache, "FAKE_PCCL=" + mode}
+}
+
+// TestBenchRingsRivalMisbehaves: whatever a rival does, its entry has one clear
+// problem, the ring is measured, and nothing stays behind.
+func TestBenchRingsRivalMisbehaves(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	for mode, want := range map[string]string{
+		"no master": "the PCCL program of w0 failed: PCCLError: the master is not there",
+		"wrong":     "the result is wrong: its relative error is ",
+		"nothing":   "the result is wrong: its relative error is NaN %",
+		"alone":     "failed: RuntimeError: only 1 of 2 peers took part",
+		"hang":      "did not answer within 1.05s",
+		"fatal":     "the PCCL program of w1 ended (exit status 1); its last line: 2026 - FATAL: a bug",
+		"daemon":    "the PCCL program of w1 ended (exit status 1)",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			ring, stderr := benchRingIn(t, fakePCCL(t, mode), "--workers", "2", "--rate", "0", "--tcp", "reno", "--timeout", "1s", "--against", "pccl:connections=2:quantisation=min_max")
+			if len(ring.Against) != 1 || !strings.Contains(ring.Against[0].Problem, want) || ring.Against[0].Seconds != nil || strings.Count(stderr, ring.Against[0].Problem) != 1 {
+				t.Errorf("against %+v\n%s", ring.Against, stderr)
+			}
+			if a := ring.Against[0]; a.Connections != 2 || a.Quantisation != "min_max" || a.TCP != "reno" || a.Version != "pypccl 0" {
+				t.Errorf("against %+v", a)
+			}
+		})
+	}
+	t.Run("no such congestion control", func(t *testing.T) {
+		r := testbed(t, "bench", "ring", "--workers", "2", "--elements", "1000", "--tcp", "no_such", "--against", "gloo")
+		if r.code != exitUnsupported || !strings.Contains(lastLine(r.stderr), "the TCP congestion control no_such in a namespace") {
+			t.Errorf("exit code %d, %s", r.code, r.stderr)
+		}
+	})
+	t.Run("not installed", func(t *testing.T) {
+		ring, _ := benchRingIn(t, []string{"XDG_CACHE_HOME=" + t.TempDir()}, "--workers", "2", "--rate", "0", "--against", "pccl,pccl:connections=2")
+		if len(ring.Against) != 1 || ring.Against[0].Problem != "PCCL is not installed: run testbed stacks install pccl (120 MB, about a minute)" {
+			t.Errorf("against %+v", ring.Against)
+		}
+	})
+	expectNothing(t, t.Name(), before)
+}
+
+// TestKilledBenchWithARivalLeavesNothing: a benchmark that is killed takes the
+// rival's programs with it, and their children.
+func TestKilledBenchWithARivalLeavesNothing(t *testing.T) {
+	needSandbox(t)
+	t.Parallel()
+	before := look(t)
+	cmd := command(t, t.Context(), t.Name(), "bench", "ring", "--workers", "2", "--rate", "0", "--elements", "100000", "--tcp", "reno", "--against", "pccl:connections=1")
+	cmd.Env = append(cmd.Env, fakePCCL(t, "hang")...)
+	stderr, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for in := bufio.NewScanner(stderr); in.Scan() && !strings.HasPrefix(in.Text(), "warm-up 1 of 1"); {
+	}
+	time.Sleep(200 * time.Millisecond) // the rival hangs now
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	expectNothing(t, t.Name(), before)
+}
+
+// TestMeasuredPCCLBesideTheRing: PCCL reduces on small links, with right results,
+// and no faster than the links carry its bytes.
+func TestMeasuredPCCLBesideTheRing(t *testing.T) {
+	testenv.Measured(t)
+	needSandbox(t)
+	needStack(t, "pccl")
+	before := look(t)
+	const workers, elements, rate = 3, 300_000, 20e6
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		ring, stderr := benchRing(t, "--workers", fmt.Sprint(workers), "--elements", fmt.Sprint(elements), "--rate", "20mbit", "--one-way-delay", "1ms",
+			"--against", "pccl:connections=1,pccl:connections=4:quantisation=min_max")
+		var labels []string
+		for _, a := range ring.Against {
+			labels = append(labels, a.Label())
+			if a.Problem != "" || a.RelativeError == nil || len(a.Seconds) != 2 || a.CPUSeconds <= 0 || !*a.BitIdentical {
+				t.Fatalf("%+v\n%s", a, stderr)
+			}
+			least, most := 0.0, 2e-7
+			switch a.Quantisation {
+			case "min_max":
+				least, most = 0.02, 0.08
+			case "zero_point_scale":
+				least, most = 0.015, 0.025
+			}
+			if *a.RelativeError <= least || *a.RelativeError > most {
+				t.Errorf("%s: relative error %v, want %v to %v", a.Label(), *a.RelativeError, least, most)
+			}
+		}
+		want := []string{}
+		for _, name := range strings.Split(ring.Links.TCP, ",") {
+			want = append(want, "pccl, 1 connection, float32, "+name, "pccl, 1 connection, uint8 zero_point_scale, "+name, "pccl, 4 connections, uint8 min_max, "+name)
+		}
+		if !slices.Equal(labels, want) {
+			t.Errorf("%q, want %q", labels, want)
+		}
+		return func(testenv.Machine) error {
+			for _, a := range ring.Against {
+				bytes := 2 * (workers - 1) * elements / float64(workers)
+				if a.Quantisation == "none" {
+					bytes *= 4
+				}
+				// A queue lets a burst through.
+				if least := 0.9 * bytes * 8 / rate; a.SecondsMedian < least {
+					return fmt.Errorf("%s took %v s, and the links need %v s", a.Label(), a.SecondsMedian, least)
+				}
+				if a.Quantisation == "none" && a.Ratio > 0.7 {
+					return fmt.Errorf("the ring took %v of the time of %s, which sends four times as much", a.Ratio, a.Label())
+				}
+			}
+			return nil
+		}
+	})
+	expectNothing(t, t.Name(), before)
 }
 
 // TestBenchRingAsAnOrdinaryUser: no network of the benchmark needs root.
@@ -346,7 +504,13 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --block 7":                                     "--block is 7",
 		"bench ring --links carrier":                               "--links carrier",
 		"bench ring --links bridge --loss 1%":                      "--links bridge neither delays",
-		"bench ring --against nccl":                                "--against nccl: choose from iperf3, gloo",
+		"bench ring --against nccl":                                "--against nccl: choose from iperf3, gloo, pccl",
+		"bench ring --tcp reno":                                    "--tcp is for other programs",
+		"bench ring --against gloo:connections=2":                  "gloo has no options",
+		"bench ring --against pccl:connections=17":                 "connections must be a number between 1 and 16",
+		"bench ring --against pccl:quantisation=int4":              "choose the quantisation from none, min_max and zero_point_scale",
+		"bench ring --against pccl:bits=8":                         "pccl has the options connections and quantisation",
+		"bench ring --against pccl --elements 20":                  "needs at least 64; choose more elements, or fewer connections",
 		"bench ring --json --row":                                  "choose one",
 		"bench ring --format go --row":                             "choose one",
 		"bench ring --format csv":                                  "--format csv: choose text or go",

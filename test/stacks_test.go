@@ -35,12 +35,14 @@ func ofStack(t *testing.T, r result) (sum record.Summary) {
 	return sum
 }
 
-// needStack skips the test if the stack is not installed.
-func needStack(t *testing.T, name string) {
+// needStack skips the test if the stack is not installed. It returns the interpreter that
+// has the stack's software.
+func needStack(t *testing.T, name string) (python string) {
 	t.Helper()
 	s, err := stacks.Find(name)
+	var ready stacks.Ready
 	if err == nil {
-		_, err = s.Check(t.Context())
+		ready, err = s.Check(t.Context())
 	}
 	// .ci/run installs PCCL where it can: its only wheel is for Python 3.12, which Debian 12
 	// does not have.
@@ -48,6 +50,7 @@ func needStack(t *testing.T, name string) {
 		t.Skipf("%v; there is no python3.12 to install it for", err)
 	}
 	testenv.Need(t, err)
+	return ready.Python
 }
 
 // small2 has two workers that take two rounds; a worker that nobody can ask to leave is

@@ -136,6 +136,18 @@ func TestIDsAreNotUsedAgain(t *testing.T) {
 	}
 }
 
+// TestWarnsOfARotation: a simulation under torchft says that the join timeout is below a
+// round, and none under other parameters or policies does.
+func TestWarnsOfARotation(t *testing.T) {
+	t.Parallel()
+	for name, warns := range map[string]bool{"torchft": true, "torchft:join_timeout=4000": false, "quorum:join_timeout=1500": false} {
+		r := testbed(t, "simulate", "torchft_t18", "--policy", name)
+		if said := strings.Contains(r.stderr, "testbed: policy torchft: join_timeout (1,500 µs) is shorter than a round ("); r.code != 0 || said != warns {
+			t.Errorf("%s: exit code %d, %q", name, r.code, r.stderr)
+		}
+	}
+}
+
 var python = []string{"/usr/bin/python3", "-c", "import grpc, google.protobuf"}
 
 // TestPythonClient has a client in another language, which knows torchft.proto

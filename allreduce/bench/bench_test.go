@@ -545,3 +545,46 @@ func TestRow(t *testing.T) {
 		t.Errorf("row\n%s, want\n%s", got, want)
 	}
 }
+
+// TestRivals: rivals' entries are named by what distinguishes them, and a row has
+// the fastest.
+func TestRivals(t *testing.T) {
+	r := Ring{
+		Settings: Settings{Workers: 4, Elements: 1_000_000}, Links: Links{Rate: 1e8}, SecondsMedian: 0.5,
+		Against: []Rival{
+			{Name: "gloo", TCP: "reno", SecondsMedian: 12, Ratio: 0.04, RelativeError: new(4e-8), BitIdentical: new(true), Version: "v1"},
+			{Name: "gloo", TCP: "bbr", SecondsMedian: 1.2, Ratio: 0.42},
+			{Name: "pccl", Connections: 1, Quantisation: "none", TCP: "bbr", SecondsMedian: 1.5, Seconds: []float64{1.5}},
+			{Name: "pccl", Connections: 16, Quantisation: "min_max", TCP: "bbr", SecondsMedian: 0.9, RelativeError: new(0.057), BitIdentical: new(false)},
+			{Name: "iperf3", Problem: "not installed"},
+		},
+	}
+	var labels []string
+	for _, a := range r.Against {
+		labels = append(labels, a.Label())
+	}
+	want := []string{"gloo, reno", "gloo, bbr", "pccl, 1 connection, float32, bbr", "pccl, 16 connections, uint8 min_max, bbr", "iperf3"}
+	if !slices.Equal(labels, want) {
+		t.Errorf("%q", labels)
+	}
+	if row := r.Row(); !strings.Contains(row, "| 1.2 s (0 %), bbr | 0.42 | – | – |") {
+		t.Error(row)
+	}
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"rivals, over TCP                           time    spread   ring ÷ rival   processor   error     version\n",
+		"pccl, 16 connections, uint8 min_max, bbr   0.9 s   0 %      0.000          0 s         5.700 %   \n",
+		"\niperf3: not installed\n", "pccl, 16 connections, uint8 min_max, bbr: the ranks ended with different bytes\n",
+	} {
+		if !strings.Contains(b.String(), line) {
+			t.Errorf("no line %q in\n%s", line, b.String())
+		}
+	}
+	b.Reset()
+	if err := r.WriteGo(&b); err != nil || !strings.Contains(b.String(), "/program=pccl/tcp=bbr/connections=1/quantisation=none/algorithm=") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}

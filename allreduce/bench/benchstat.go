@@ -67,7 +67,14 @@ func (r *Ring) WriteGo(w io.Writer) error {
 	}
 	samples("testbed", r.Order, r.Seconds)
 	for _, a := range r.Against {
-		samples(a.Name, r.Order, a.Seconds)
+		program := a.Name
+		if a.TCP != "" {
+			program += "/tcp=" + a.TCP
+		}
+		if a.Connections > 0 {
+			program += fmt.Sprintf("/connections=%d/quantisation=%s", a.Connections, a.Quantisation)
+		}
+		samples(program, r.Order, a.Seconds)
 	}
 	return g.err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"testbed/allreduce"
+	"testbed/internal/errs"
 	"testbed/shaping"
 )
 
@@ -23,7 +24,8 @@ type Links struct {
 	Backend string `json:"backend"`
 	// Hosts are the hosts of the nodes, if there are several.
 	Hosts []Host `json:"hosts,omitempty"`
-	// TCP is the congestion control of rivals that use TCP.
+	// TCP are the congestion controls under which rivals were measured, separated
+	// by commas.
 	TCP string `json:"tcp,omitempty"`
 	// Scenario is the scenario whose links these are, if any. Then only Backend,
 	// Hosts, TCP and SlowestRate are set besides. SlowestRate is the least of its
@@ -197,17 +199,46 @@ type Rank struct {
 // Rival is another program on the same links. Its measurements take turns with
 // the ring's.
 type Rival struct {
-	Name    string    `json:"name"`
-	Version string    `json:"version,omitempty"`
-	Seconds []float64 `json:"seconds,omitempty"`
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	// Connections, if the rival was measured with several numbers of connections,
+	// and Quantisation distinguish its entries, and so does TCP, the congestion
+	// control.
+	Connections  int       `json:"connections,omitempty"`
+	Quantisation string    `json:"quantisation,omitempty"`
+	TCP          string    `json:"tcp,omitempty"`
+	Seconds      []float64 `json:"seconds,omitempty"`
 	// The rest as in Ring. Ratio is the ring's median divided by the rival's:
 	// below 1 the ring is faster.
 	SecondsMedian float64 `json:"seconds_median,omitempty"`
 	Spread        float64 `json:"spread,omitempty"`
 	CPUSeconds    float64 `json:"cpu_seconds,omitempty"`
 	Ratio         float64 `json:"ratio,omitempty"`
+	// RelativeError and BitIdentical are those of the rival's results; absent if
+	// it reduces nothing.
+	RelativeError *float64 `json:"relative_error,omitempty"`
+	BitIdentical  *bool    `json:"bit_identical,omitempty"`
 	// Problem explains why there are no figures.
 	Problem string `json:"problem,omitempty"`
+}
+
+// Label names the rival with what distinguishes it.
+func (r *Rival) Label() string {
+	label := r.Name
+	if r.Connections > 0 {
+		label += ", " + errs.Count(r.Connections, "connection")
+	}
+	switch r.Quantisation {
+	case "":
+	case "none":
+		label += ", float32"
+	default:
+		label += ", uint8 " + r.Quantisation
+	}
+	if r.TCP != "" {
+		label += ", " + r.TCP
+	}
+	return label
 }
 
 // Measured records a rival's samples.

@@ -2,11 +2,23 @@ package bench
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
+// best is the rival's fastest entry of a name; ok is false if there is none.
+func (r *Ring) best(name string) (best Rival, ok bool) {
+	for _, a := range r.Against {
+		if a.Name == name && a.Problem == "" && (!ok || a.SecondsMedian < best.SecondsMedian) {
+			best, ok = a, true
+		}
+	}
+	return best, ok
+}
+
 // Row writes the result as a row of the table in docs/notes/bench.md:
+//
+// Of a rival that was measured under several congestion controls, the fastest
+// counts, and its cell names the congestion control.
 //
 //	links | workers × values | ring | × bound | gloo | ring ÷ gloo | iperf3 | ring ÷ iperf3 | processor: ring, router, gloo | memory | error
 func (r *Ring) Row() string {
@@ -30,13 +42,16 @@ func (r *Ring) Row() string {
 	}
 	glooCPU := dash
 	for _, name := range []string{"gloo", "iperf3"} {
-		i := slices.IndexFunc(r.Against, func(a Rival) bool { return a.Name == name && a.Problem == "" })
-		if i < 0 {
+		a, ok := r.best(name)
+		if !ok {
 			cells = append(cells, dash, dash)
 			continue
 		}
-		a := r.Against[i]
-		cells = append(cells, timeCell(a.SecondsMedian, a.Spread), fmt.Sprintf("%.2f", a.Ratio))
+		taken := timeCell(a.SecondsMedian, a.Spread)
+		if a.TCP != "" {
+			taken += ", " + a.TCP
+		}
+		cells = append(cells, taken, fmt.Sprintf("%.2f", a.Ratio))
 		if name == "gloo" {
 			glooCPU = fmt.Sprintf("%.2g", a.CPUSeconds)
 		}

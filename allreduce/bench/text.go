@@ -54,17 +54,10 @@ func (r *Ring) WriteText(out io.Writer) error {
 	if r.ErrorFeedback {
 		line("", "%.3f %% of the mean over all reductions, with error feedback", 100*r.AveragedError)
 	}
-	if len(r.Against) > 0 {
-		line("rivals", "over TCP with the congestion control %s", r.Links.TCP)
-	}
-	for _, a := range r.Against {
-		if a.Problem != "" {
-			line(a.Name, "%s", a.Problem)
-			continue
-		}
-		line(a.Name, "%.4g s, spread %.0f %%, processor %.3g s: the ring takes %.3f × its time (%s)", a.SecondsMedian, 100*a.Spread, a.CPUSeconds, a.Ratio, a.Version)
-	}
 	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := r.writeRivals(out); err != nil {
 		return err
 	}
 	for _, n := range r.Notes {
@@ -72,6 +65,35 @@ func (r *Ring) WriteText(out io.Writer) error {
 	}
 	if !r.BitIdentical {
 		fmt.Fprintln(out, "NOT VALID: the ranks ended with different bytes")
+	}
+	return nil
+}
+
+// writeRivals writes the rivals' figures as a table, and then their problems.
+func (r *Ring) writeRivals(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	head := "rivals, over TCP\ttime\tspread\tring ÷ rival\tprocessor\terror\tversion\n"
+	for _, a := range r.Against {
+		if a.Problem != "" {
+			continue
+		}
+		accuracy := "–"
+		if a.RelativeError != nil {
+			accuracy = fmt.Sprintf("%.3f %%", 100**a.RelativeError)
+		}
+		fmt.Fprintf(w, "%s%s\t%.4g s\t%.0f %%\t%.3f\t%.3g s\t%s\t%s\n", head, a.Label(), a.SecondsMedian, 100*a.Spread, a.Ratio, a.CPUSeconds, accuracy, a.Version)
+		head = ""
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, a := range r.Against {
+		switch {
+		case a.Problem != "":
+			fmt.Fprintf(out, "%s: %s\n", a.Label(), a.Problem)
+		case a.BitIdentical != nil && !*a.BitIdentical:
+			fmt.Fprintf(out, "%s: the ranks ended with different bytes\n", a.Label())
+		}
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ processors of its hosts and the delays between them. With --place you place them
 			return printJSON(cmd, struct {
 				*scenarios.Network
 				Torchft *experiment.JoinTimeout `json:"torchft,omitempty"`
-			}{shown, experiment.CompareJoinTimeout(s)})
+			}{shown, experiment.CompareJoinTimeout(s, "torchft")})
 		}
 		return writePlan(cmd.OutOrStdout(), s, network, of, load)
 	}
@@ -104,7 +104,7 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)
 	}
 	fmt.Fprintln(out)
-	if j := experiment.CompareJoinTimeout(s); j != nil {
+	if j := experiment.CompareJoinTimeout(s, "torchft"); j != nil {
 		fmt.Fprintf(out, "%v\n", j)
 	}
 	scenarios.WriteIgnored(out, "ignored by run", s.Ignored(record.Real, false), true)

@@ -42,9 +42,19 @@ counts from their common start until the last worker has finished.
 The bound is the time that the link needs for 8 bits per value at the given
 rate: 2 (N-1)/N × elements bytes. Fewer bits can be faster than the bound.
 
---against measures other programs on the same links, in turn with the ring:
-gloo, PyTorch's all-reduce of the float32 values, and iperf3, a TCP transfer of
-the bound's bytes from each node to the next.
+--against measures other programs on the same links, in turn with the ring.
+gloo is PyTorch's all-reduce of the float32 values. iperf3 is a TCP transfer of
+the bound's bytes from each node to the next. pccl is PCCL's all-reduce; testbed
+stacks install pccl installs PCCL. The results of gloo and PCCL are checked.
+
+PCCL is measured with 1, 4, 8 and 16 connections between neighbours, each time
+with float32 values and with uint8 codes (zero_point_scale). An entry such as
+pccl:connections=4:quantisation=min_max measures one of these ways, or another.
+The quantisation none means float32 values.
+
+Other programs use TCP, and TCP's congestion control can decide their time. So
+they are measured under each of --tcp. The default is the scenario's real.tcp,
+or reno and bbr.
 
 With a SCENARIO the network has that scenario's workers, in order of their ids,
 and its real.links as they are at the start of a run. Injects and traces are not
@@ -99,9 +109,10 @@ func (r *ringFlags) declare(f *pflag.FlagSet) {
 	f.IntVar(&r.Repeat, "repeat", 5, "number of reductions to measure")
 	f.DurationVar(&r.Timeout, "timeout", 10*time.Minute, "how long a single reduction may take")
 	f.StringSliceVar(&r.Against, "against", nil, "also measure other programs on the same links: "+strings.Join(emulationbench.RivalNames, ", "))
+	f.StringSliceVar(&r.TCP, "tcp", nil, "TCP's congestion controls, under each of which --against measures (default: the scenario's, or reno and bbr)")
 	hostsFlag(f, &r.over)
 	r.format.declare(f)
-	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md")
+	f.BoolVar(&r.row, "row", false, "print the result as a row of the table in docs/notes/bench.md, with gloo and iperf3 under their best congestion control")
 }
 
 func (r *ringFlags) run(cmd *cobra.Command) (err error) {

@@ -175,6 +175,9 @@ if the emulation did not match its plan (fidelity invalid).`,
 		if err != nil {
 			return err
 		}
+		if !progressAsJSON(cmd) {
+			warnOfRotation(cmd, r.Scenario, r.Policy)
+		}
 		if r.Dir, err = flags.dir(r.Scenario.Name, r.Policy); err != nil {
 			return err
 		}

@@ -91,6 +91,7 @@ Exits with 3 if the run is incomplete.`,
 		if err != nil {
 			return err
 		}
+		warnOfRotation(cmd, s, policyName)
 		sum, err := play.Record(s, policyName, trace)
 		if err != nil {
 			return err
@@ -98,6 +99,13 @@ Exits with 3 if the run is incomplete.`,
 		return errors.Join(printSummary(cmd, s, sum, asJSON), experiment.Usable(sum))
 	}
 	return cmd
+}
+
+// warnOfRotation says whether the policy torchft's join timeout is below a round.
+func warnOfRotation(cmd *cobra.Command, s *scenarios.Scenario, policyName string) {
+	if j := experiment.CompareJoinTimeout(s, policyName); j != nil && j.Below {
+		fmt.Fprintf(cmd.ErrOrStderr(), "testbed: %v\n", j)
+	}
 }
 
 // training makes a simulator train, if requested.

@@ -43,6 +43,9 @@ type Options struct {
 	// Hosts asks for links over several hosts; nil for this host alone.
 	Hosts   *cluster.Request
 	Against []string
+	// TCP are the congestion controls under which rivals are measured. None: the
+	// scenario's, or reno and bbr.
+	TCP []string
 	// Timeout limits every single reduction.
 	Timeout time.Duration
 	// Progress is called with progress in words; it may be nil.
@@ -58,6 +61,7 @@ type ringSpec struct {
 	Backend  string
 	Ordered  *bench.Ordered // nil: the ring is in naive order
 	Against  []string
+	TCP      []string
 	Timeout  time.Duration
 	Layout   *network.Layout `json:",omitempty"`
 }
@@ -128,7 +132,7 @@ func (o *Options) spec() (*ringSpec, error) {
 		backend = network.LinksBridge
 	}
 	return &ringSpec{
-		Plan: plan, Nodes: names, Settings: o.Settings, Links: links, Backend: backend, Ordered: ordered, Against: o.Against, Timeout: o.Timeout,
+		Plan: plan, Nodes: names, Settings: o.Settings, Links: links, Backend: backend, Ordered: ordered, Against: o.Against, TCP: o.TCP, Timeout: o.Timeout,
 	}, nil
 }
 
@@ -179,16 +183,31 @@ func (o *Options) check() error {
 	if o.Timeout <= 0 {
 		return errs.Fieldf("timeout", "is %v: it must be above 0", o.Timeout)
 	}
+	if len(o.TCP) > 0 && len(o.Against) == 0 {
+		return errs.Fieldf("tcp", "is for other programs; name some with against, such as gloo")
+	}
+	var all []rival
+	for _, name := range o.Against {
+		r, err := newRival(name)
+		if err == nil {
+			err = r.fits(&o.Settings)
+		}
+		if err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
 	// Input, output and as much again for the reduction. The exact mean is spread
 	// over all.
 	n := int64(o.Workers)*int64(o.Elements)*12 + int64(o.Elements)*8
-	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements or fewer workers", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
+	if len(all) > 0 {
+		n += int64(o.Workers) * int64(o.Elements) * 8 // vectors and results
 	}
-	for _, name := range o.Against {
-		if _, err := newRival(name); err != nil {
-			return err
-		}
+	for _, r := range all {
+		n += int64(o.Workers) * int64(max(len(o.TCP), len(usualTCP))) * r.memory(&o.Settings)
+	}
+	if free := monitor.AvailableMemory(); free > 0 && n > free {
+		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements, workers or rivals", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
 	}
 	return nil
 }

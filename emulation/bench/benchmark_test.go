@@ -94,6 +94,8 @@ func TestUsage(t *testing.T) {
 		"group_delay": func(o *Options) { o.Links.GroupDelay = shaping.Duration(time.Millisecond) },
 		"elements":    func(o *Options) { o.Elements, o.Workers = 1<<30, 256 },
 		"against":     func(o *Options) { o.Against = []string{"iperf3", "nccl"} },
+		"tcp":         func(o *Options) { o.TCP = []string{"reno"} },
+		"elements ":   func(o *Options) { o.Against, o.Elements = []string{"pccl"}, 47 },
 	} {
 		o := options()
 		if err := o.check(); err != nil {
@@ -101,7 +103,7 @@ func TestUsage(t *testing.T) {
 		}
 		change(&o)
 		_, err := Run(context.Background(), o)
-		if wrong, ok := errors.AsType[*errs.FieldError](err); !ok || wrong.Field != want {
+		if wrong, ok := errors.AsType[*errs.FieldError](err); !ok || wrong.Field != strings.TrimSpace(want) {
 			t.Errorf("%v; want what is wrong with the field %s", err, want)
 		}
 	}

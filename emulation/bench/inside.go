@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"testbed/allreduce"
@@ -29,18 +30,15 @@ type benchmark struct {
 	workers []*network.Child // by rank
 	ending  bool             // the workers' end is expected
 	rivals  []*contest
+	tcp     []string // the rivals' congestion controls
+	vectors *vectors // for programs of rivals; nil: none
+	ports   int      // that rivals have taken
+	notes   []string // for the result
 	// The reduction under way, and the number of ranks that have still to answer.
 	current bench.Reduction
 	waiting int
 	all     []bench.Reduction
 	naive   []float64 // seconds in the naive order, if it is not the measured one
-}
-
-// contest is a rival with its measurements.
-type contest struct {
-	rival
-	result       bench.Rival
-	seconds, cpu []float64
 }
 
 // leadTime is how long before a common start all are told of it.
@@ -52,9 +50,6 @@ func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	if err := json.Unmarshal(spec, &b.spec); err != nil {
 		return fmt.Errorf("internal error: parsing the sandbox's task, a benchmark: %w", err)
 	}
-	if len(b.spec.Against) > 0 {
-		b.chooseTCP()
-	}
 	if b.hosts, err = cluster.Connect(s, b.spec.Layout); err != nil {
 		return err
 	}
@@ -64,7 +59,9 @@ func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	if err := b.startWorkers(); err != nil {
 		return err
 	}
-	b.startRivals()
+	if err := b.startRivals(); err != nil {
+		return err
+	}
 	began, waited := time.Now(), b.waits()
 	watch := monitor.NewWatch(b.network, b.network.Kernel.Nodes())
 	b.hosts.OnSample = watch.Remote
@@ -168,22 +165,15 @@ func (b *benchmark) measure() error {
 		if warm {
 			what = fmt.Sprintf("warm-up %d of %d", k+1, s.Warmup)
 		}
-		line := fmt.Sprintf("%s: %.4g s", what, r.Seconds())
+		b.s.Tell("%s: %.4g s", what, r.Seconds())
 		for _, c := range b.rivals {
 			if c.result.Problem != "" {
 				continue
 			}
-			seconds, cpu, err := c.once(b)
-			if err != nil {
-				c.fail(b, err)
-				continue
-			}
-			line += fmt.Sprintf("; %s %.4g s", c.result.Name, seconds)
-			if !warm {
-				c.seconds, c.cpu = append(c.seconds, seconds), append(c.cpu, cpu)
+			if seconds, ok := c.turn(b, warm); ok {
+				b.s.Tell("%s: %s: %.4g s", what, c.result.Label(), seconds)
 			}
 		}
-		b.s.Tell("%s", line)
 	}
 	return nil
 }
@@ -278,9 +268,7 @@ func (b *benchmark) waits() (all []time.Duration) {
 // endAll ends the rivals, the workers and the router, whose count it returns.
 func (b *benchmark) endAll() (*userlink.Stats, error) {
 	b.ending = true
-	for _, r := range b.rivals {
-		r.stop()
-	}
+	b.stopRivals()
 	for _, c := range b.workers {
 		c.CloseCommands()
 	}
@@ -300,12 +288,7 @@ func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*
 			links.Hosts = append(links.Hosts, bench.Host{Name: name, Nodes: b.hosts.Nodes(b.network.Plan, k)})
 		}
 	}
-	if len(b.spec.Against) > 0 {
-		var err error
-		if links.TCP, err = b.network.Kernel.TCP(); err != nil {
-			return nil, err
-		}
-	}
+	links.TCP = strings.Join(b.tcp, ",")
 	r := bench.NewRing(b.spec.Settings, links, b.all)
 	r.Machine = bench.ThisMachine().WithKernels()
 	if o := b.spec.Ordered; o != nil {
@@ -318,7 +301,7 @@ func (b *benchmark) conclude(m fidelity.Measurements, router *userlink.Stats) (*
 	m.UnplannedDrops = monitor.NetemExcess(b.spec.Plan, counts)
 	r.BusyLink, r.BusyShare = m.BusyLink, m.BusyShare
 	monitor.EnterRouter(router, &m)
-	r.Notes = append(r.Notes, fidelity.Judge(m).Reasons...)
+	r.Notes = append(append(r.Notes, fidelity.Judge(m).Reasons...), b.notes...)
 	for _, c := range b.rivals {
 		if c.result.Problem == "" {
 			c.result.Measured(c.seconds, c.cpu, r.SecondsMedian)

@@ -12,17 +12,18 @@ import (
 	"strings"
 	"time"
 
+	"testbed/allreduce/bench"
 	"testbed/emulation/network"
 )
 
 // iperf3 lets every node send its successor over TCP as much as a ring
 // all-reduce with 8 bit per value does, all at once.
 type iperf3 struct {
-	servers []*tool
+	tcp, port string
+	servers   []*tool
 }
 
 const (
-	iperf3Port    = "7102"
 	iperf3Missing = "iperf3 is not installed: install it with apt-get install iperf3"
 )
 
@@ -40,7 +41,11 @@ type iperf3Report struct {
 	} `json:"end"`
 }
 
-func (p *iperf3) start(b *benchmark) (string, error) {
+func (*iperf3) fits(*bench.Settings) error { return nil }
+
+func (*iperf3) memory(*bench.Settings) int64 { return 10 << 20 }
+
+func (p *iperf3) find(b *benchmark) (string, error) {
 	t, err := b.startTool(network.Hub, nil, "iperf3", "--version")
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", errors.New(iperf3Missing)
@@ -52,18 +57,34 @@ func (p *iperf3) start(b *benchmark) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range b.spec.Nodes {
-		server, err := b.startTool(b.network.NS(name), nil, "iperf3", "--server", "--port", iperf3Port, "--forceflush")
-		if err != nil {
-			return "", err
-		}
-		p.servers = append(p.servers, server)
-		if err := server.awaitText("listening"); err != nil {
-			return "", err
-		}
-	}
 	name, _, _ := strings.Cut(string(version), " (")
 	return name, nil
+}
+
+func (*iperf3) players(b *benchmark, tcp string) []player {
+	return []player{&iperf3{tcp: tcp, port: b.port()}}
+}
+
+func (*iperf3) ways() []way { return []way{{result: bench.Rival{Name: "iperf3"}}} }
+
+func (p *iperf3) start(b *benchmark) error {
+	for _, name := range b.spec.Nodes {
+		server, err := b.startTool(b.network.NS(name), nil, "iperf3", "--server", "--port", p.port, "--forceflush")
+		if err != nil {
+			return err
+		}
+		p.servers = append(p.servers, server)
+	}
+	return nil
+}
+
+func (p *iperf3) await(*benchmark) error {
+	for _, server := range p.servers {
+		if err := server.awaitText("listening"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // awaitText waits until the program has printed the text, and keeps reading, so
@@ -97,7 +118,7 @@ var (
 	errBetween = errors.New("an iperf3 server is not ready for the next transfer")
 )
 
-func (p *iperf3) once(b *benchmark) (seconds, cpu float64, err error) {
+func (p *iperf3) once(b *benchmark, _ way) (seconds, cpu float64, err error) {
 	begin := time.Now()
 	for {
 		seconds, cpu, err = p.transfer(b)
@@ -120,7 +141,7 @@ func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 	}()
 	for rank, name := range b.spec.Nodes {
 		c, err := b.startTool(b.network.NS(name), nil, "iperf3", "--client", b.network.Addr(b.spec.Nodes[(rank+1)%n]).String(),
-			"--port", iperf3Port, "--bytes", strconv.Itoa(bytes), "--json")
+			"--port", p.port, "--congestion", p.tcp, "--bytes", strconv.Itoa(bytes), "--json")
 		if err != nil {
 			return 0, 0, err
 		}

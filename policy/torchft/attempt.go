@@ -180,7 +180,9 @@ func (m *Machine) beginAnew(in []*member) {
 	}
 }
 
-// reduce begins the reduction once all participants hold the state.
+// reduce begins the reduction once all participants hold the state. The mean of those
+// that have kept a process group counts the others as zeros: a manager divides by the
+// participants of the quorum.
 func (m *Machine) reduce(now policy.Time, r *attempt) {
 	if slices.ContainsFunc(r.participants, func(w *member) bool { return w.anyIs(fetching) }) {
 		return
@@ -189,23 +191,27 @@ func (m *Machine) reduce(now policy.Time, r *attempt) {
 	m.close(now, r)
 	m.epoch++
 	r.epoch = m.epoch
+	apart, broken := r.configure()
 	var zero []policy.ID
 	var repeated []policy.Repeat
 	for _, w := range r.participants {
+		fails := broken == nil && slices.Contains(apart, w)
 		for _, k := range w.ranks {
-			if k.contributes {
+			if k.contributes && !fails {
 				continue
 			}
 			zero = append(zero, k.id)
-			if of := k.repeats; m.policy.Sync && of != nil && of.contributes && of.of.in == r {
+			if fails {
+				k.vote, r.against = against, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &k.id}
+			} else if of := k.repeats; m.policy.Sync && of != nil && of.contributes && of.of.in == r {
 				repeated = append(repeated, policy.Repeat{ID: k.id, Donor: of.id})
 			}
 		}
 	}
 	m.emit(&policy.Reduce{Round: r.from.steps + 1, Epoch: r.epoch, Lineage: r.lineage.number, Participants: ids(r.participants), Zero: zero, Repeated: repeated,
 		Reason: policy.Reason{Rule: r.why.Rule, Members: r.why.Members, Arrived: r.why.Arrived, QuorumID: r.why.QuorumID}})
-	if w := r.stale(); w != nil {
-		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &w.workers[0]})
+	if broken != nil {
+		m.decide(now, r, policy.Reason{Rule: policy.RuleReduceFailed, Lost: &broken.workers[0]})
 	}
 }
 

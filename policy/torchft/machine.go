@@ -156,7 +156,7 @@ func (m *Machine) Step(now policy.Time, e policy.Event) []policy.Action {
 	case policy.Arrival:
 		m.arrival(now, e)
 	case policy.Reduced:
-		if k := m.participant(e.ID, e.Round, e.Epoch); k != nil {
+		if k := m.participant(e.ID, e.Round, e.Epoch); k != nil && k.vote == pending {
 			m.votes(now, k, inFavour, policy.Reason{})
 		}
 	case policy.ReduceFailed:

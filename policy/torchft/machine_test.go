@@ -490,6 +490,26 @@ func TestRetries(t *testing.T) {
 	s.at(1500, policy.Reduced{ID: 1, Round: 2, Epoch: 3}, "step 2", "start 3 0 1")
 }
 
+// TestAReusedID: the first quorum of a lighthouse that forgets has the id of the last
+// one, and a newcomer. The members keep their process group, commit a mean in which the
+// newcomer counts as zero, and do not notice. The newcomer fails, and then heals.
+func TestAReusedID(t *testing.T) {
+	s := three(t, torchft.Policy{MinReplicas: 2, JoinTimeout: 1000, Sync: true})
+	s.at(400, policy.Recovered{Forgets: true, Away: 100})
+	s.at(500, policy.Join{ID: 3}, "admit w3")
+	s.alive(1000, 1000, 0, 1, 2)
+	s.at(1100, policy.Arrival{ID: 0, Round: 2}, "arrived w0")
+	s.at(1100, policy.Arrival{ID: 1, Round: 2}, "arrived w1", "until 1500")
+	s.at(1100, policy.Arrival{ID: 2, Round: 2}, "arrived w2", "fetch w3 from w0 at 1")
+	s.at(1200, policy.StateFetched{ID: 3, OuterSteps: 1}, "fetched w3", "close 2 all_arrived, 0 1 2 3, quorum 1, without ", "reduce 2.2 0 1 2 3 zero 3")
+	s.reduced(1300, 2, 2, 0, 1, 3)
+	s.at(1300, policy.Reduced{ID: 2, Round: 2, Epoch: 2}, "step 2", "abort 2 reduce_failed, failure 1", "start 3 0 1 2")
+	s.at(1400, policy.Arrival{ID: 0, Round: 3}, "arrived w0")
+	s.at(1400, policy.Arrival{ID: 1, Round: 3}, "arrived w1", "until 2300")
+	s.at(1400, policy.Arrival{ID: 2, Round: 3}, "arrived w2", "fetch w3 from w0 at 2")
+	s.at(1500, policy.StateFetched{ID: 3, OuterSteps: 2}, "fetched w3", "close 3 all_arrived, 0 1 2 3, quorum 2, without ", "reduce 3.3 0 1 2 3 zero 3, w0 again for w3")
+}
+
 // TestRestarted: all go on from a checkpoint; who does not hold it fetches it.
 func TestRestarted(t *testing.T) {
 	s := three(t, torchft.Policy{MinReplicas: 1, JoinTimeout: 1000})

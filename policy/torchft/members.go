@@ -494,21 +494,36 @@ type group struct {
 	members []string // replica ids
 }
 
-// stale returns a participant that has another process group than the quorum's,
-// though with the same id, or nil. All others have configured the quorum's.
-func (r *attempt) stale() (of *member) {
+// configure gives the participants the quorum's process group. Members that have one
+// with the quorum's id keep it, whatever it consists of: an id comes again after a
+// lighthouse has forgotten its ids. Then those that configure a new one do not meet
+// them, and fail: they are apart. Those that keep theirs reduce without them if all
+// members of theirs are here, and nobody among them heals from one that is apart.
+// Otherwise all fail, and broken is one that keeps its own.
+func (r *attempt) configure() (apart []*member, broken *member) {
 	var with []string
+	var keep []*member
 	for _, w := range r.participants {
 		with = append(with, w.replica)
-	}
-	for _, w := range r.participants {
-		if w.group.id != r.why.QuorumID {
-			w.group = group{r.why.QuorumID, with}
-		} else if !slices.Equal(w.group.members, with) {
-			of = w
+		if w.group.id == r.why.QuorumID {
+			keep = append(keep, w)
+		} else {
+			apart = append(apart, w)
 		}
 	}
-	return of
+	for _, w := range apart {
+		w.group = group{r.why.QuorumID, with}
+	}
+	if len(keep) == 0 {
+		return nil, nil // all configure the same
+	}
+	for _, w := range keep {
+		heals := slices.ContainsFunc(w.ranks, func(k *rank) bool { return !k.contributes && k.donor != nil && slices.Contains(apart, k.donor.of) })
+		if heals || len(w.group.members) != len(keep) || !slices.Equal(w.group.members, keep[0].group.members) {
+			broken = w
+		}
+	}
+	return apart, broken
 }
 
 // restart begins the round after a checkpoint with the present members, all of

@@ -64,6 +64,19 @@ func (n *Network) TCP() (string, error) {
 	return readTCP(n.nodes[n.here[0]].ns)
 }
 
+// SetTCP sets the congestion control of new TCP connections in the nodes on
+// this host. Open connections keep theirs.
+func (n *Network) SetTCP(name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, i := range n.here {
+		if err := inNamespace(n.nodes[i].ns, func() error { return setTCP(name) }); err != nil {
+			return fmt.Errorf("node %s: setting the congestion control of TCP: %w", n.plan.Nodes[i].Name, err)
+		}
+	}
+	return nil
+}
+
 // windowFiles have the smallest, initial and largest bytes of the buffers of
 // TCP connections in a namespace: to receive and to send.
 var windowFiles = []string{"/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"}

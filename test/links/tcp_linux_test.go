@@ -79,3 +79,25 @@ func TestTCPWindowsFollowThePlan(t *testing.T) {
 		expect(&farther)
 	})
 }
+
+// TestTCPChanges: new connections of all nodes can get another congestion control.
+func TestTCPChanges(t *testing.T) {
+	t.Parallel()
+	needNamespaces(t)
+	newLab(t, kernel.BackendUser, shaping.Spec{}, fourNodes, func(l *lab) {
+		if err := l.net.SetTCP("no_such"); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("no_such: %v", err)
+		}
+		for _, name := range []string{"bbr", "reno"} {
+			if kernel.TCPAllowed(name) != nil {
+				continue
+			}
+			if err := l.net.SetTCP(name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got, err := l.net.TCP(); err != nil || got != name {
+				t.Errorf("%q, %v; want %q", got, err, name)
+			}
+		}
+	})
+}
