@@ -72,7 +72,7 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	case p.over || !p.clock.running() || child.Failure != "" || c.deaths == maxDeaths:
 		again := ""
 		if c.deaths > 0 {
-			again = fmt.Sprintf(" (earlier failures, each followed by a restart: %d)", c.deaths)
+			again = fmt.Sprintf("; before, it had failed and been restarted (times: %d)", c.deaths)
 		}
 		did := "died"
 		if child.Failure != "" {

@@ -91,7 +91,7 @@ func Ready(links ...string) error {
 func runReady(s *network.Supervisor, spec json.RawMessage) error {
 	var links []string
 	if err := json.Unmarshal(spec, &links); err != nil {
-		return fmt.Errorf("internal error: parsing the sandbox's task, a check of this machine: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's job, a check of this machine: %w", err)
 	}
 	for _, name := range links {
 		if err := network.Supports(name); err != nil {

@@ -77,7 +77,7 @@ type player struct {
 func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
 	p := &player{s: s, workers: map[string]*worker{}, specs: map[policy.ID]process.WorkerSpec{}, slowed: map[policy.ID]float64{}, meter: monitor.Meter{}}
 	if err := json.Unmarshal(raw, &p.spec); err != nil {
-		return fmt.Errorf("internal error: parsing the sandbox's task, a run: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's job, a run: %w", err)
 	}
 	p.clock.scenario = p.spec.Scenario
 	algorithm, _ := allreduce.ParseAlgorithm(p.spec.Scenario.Reduction.Algorithm) // the scenario is valid

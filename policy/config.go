@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"testbed/internal/errs"
 )
 
 // Time is scenario time in microseconds since the start of the run.
@@ -122,9 +124,9 @@ func (c Config) validate() error {
 	case c.HeartbeatMissThreshold < 1:
 		return errors.New("policy: the heartbeat miss threshold must be at least 1")
 	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
-		return fmt.Errorf("policy: there is no join mode %q", c.Join)
+		return fmt.Errorf("policy: the join mode %q is unknown: choose one of %s", c.Join, errs.List(JoinModes))
 	case c.Rejoin != "" && !slices.Contains(RejoinModes, c.Rejoin):
-		return fmt.Errorf("policy: there is no rejoin mode %q", c.Rejoin)
+		return fmt.Errorf("policy: the rejoin mode %q is unknown: choose one of %s", c.Rejoin, errs.List(RejoinModes))
 	case c.RejoinRounds < 0:
 		return errors.New("policy: the number of rounds before a rejoin must not be negative")
 	case c.StallAfter < 0:

@@ -170,7 +170,7 @@ func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 // any phase but those that it names is a bug in this package.
 func (m *Machine) enter(to phase, from ...phase) {
 	if !slices.Contains(from, m.phase) {
-		panic(fmt.Sprintf("policy: %v after %v in round %d", to, m.phase, m.round.number))
+		panic(fmt.Sprintf("policy: internal error: the machine cannot go from %v to %v (round %d)", m.phase, to, m.round.number))
 	}
 	m.phase = to
 }

@@ -308,9 +308,9 @@ func TestADuplicateArrivalCountsOnce(t *testing.T) {
 
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	for want, change := range map[string]func(*policy.Config){
-		"policy: the heartbeat period must be at least 1 µs":                   func(c *policy.Config) { c.HeartbeatPeriod = 0 },
-		"policy: the heartbeat miss threshold must be at least 1":              func(c *policy.Config) { c.HeartbeatMissThreshold = 0 },
-		"policy: the number of outer steps must be at least 1":                 func(c *policy.Config) { c.TargetOuterSteps = 0 },
+		"policy: the heartbeat period must be at least 1 µs":                  func(c *policy.Config) { c.HeartbeatPeriod = 0 },
+		"policy: the heartbeat miss threshold must be at least 1":             func(c *policy.Config) { c.HeartbeatMissThreshold = 0 },
+		"policy: the number of outer steps must be at least 1":                func(c *policy.Config) { c.TargetOuterSteps = 0 },
 		"policy: quorum is 1.5: it must lie in (0, 1]":                        func(c *policy.Config) { strategy(c).Quorum = 1.5 },
 		"policy: k is -1: it must lie in [0, 1000]":                           func(c *policy.Config) { strategy(c).K = -1 },
 		"policy: window is 0: it must lie between 1 and 1000000":              func(c *policy.Config) { strategy(c).Window = 0 },

@@ -85,7 +85,7 @@ func (p *page) headlineOfMany(best *score) string {
 		return fmt.Sprintf("No difference with %s: no policy was faster than %s.", words.Count(e.N, "seed"), words.Policy(reference))
 	}
 	if e.Interval == nil {
-		return fmt.Sprintf("Of %d policies %s was the fastest: %s, %s instead of %s.", len(p.Sides), best.Policy, gain,
+		return fmt.Sprintf("Of %d policies, %s was the fastest: %s. Its run took %s instead of %s.", len(p.Sides), best.Policy, gain,
 			wallText(p.Record.Scenario, p.side(best.Policy)), wallText(p.Record.Scenario, &p.Sides[0]))
 	}
 	gain += " (" + interval(e.Interval) + ")"
@@ -105,7 +105,7 @@ func wallText(s *scenarios.Scenario, of *side) string {
 	if of.World == record.Sim {
 		return words.Micros(of.Run.WallClock)
 	}
-	return fmt.Sprintf("%s (%s)", seconds(s, of.Run.WallClock), words.Micros(of.Run.WallClock))
+	return fmt.Sprintf("%s (scenario time: %s)", seconds(s, of.Run.WallClock), words.Micros(of.Run.WallClock))
 }
 
 // slowShare is the ratio to the median inner step above which the report calls
@@ -258,7 +258,7 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 	case i != nil:
 		a.Text = append(a.Text, fmt.Sprintf("The range is a %.3g %% interval of the median of %d pairs of runs, each with one seed: %s.", 100*i.Level, e.N, p.statistics.Finding[p.world]))
 	case e.N > 1:
-		a.Text = append(a.Text, fmt.Sprintf("The figure is the median of %d pairs of runs: %s.", e.N, e.Why))
+		a.Text = append(a.Text, fmt.Sprintf("The figure is the median of %d pairs of runs. It has no interval: %s.", e.N, e.Why))
 	}
 	if p.statistics.LeftOut > 0 {
 		a.Text = append(a.Text, fmt.Sprintf("Pairs that do not count, because a run was incomplete: %d.", p.statistics.LeftOut))

@@ -106,7 +106,7 @@ func TestDataBlock(t *testing.T) {
 func TestPageAnswers(t *testing.T) {
 	plain := strings.ReplaceAll(html(t, read(t, recorded)), "\u00a0", " ")
 	for _, text := range []string{
-		"The straggler policy was 3.94× as fast as the baseline: 7.2 s (23,864 µs) instead of 28.2 s (94,025 µs) for 5 rounds.",
+		"The straggler policy was 3.94× as fast as the baseline: 7.2 s (scenario time: 23,864 µs) instead of 28.2 s (scenario time: 94,025 µs) for 5 rounds.",
 		"<strong>w3</strong>", "w3: its inner steps took 9,100 µs on average under baseline; the median of all workers is 1,001 µs.",
 		"w3’s inner steps take 10 times as long", "<strong>straggler left w3 out</strong>",
 		"w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)", "The simulator had predicted 4.59×.",
@@ -317,7 +317,7 @@ func TestRepeats(t *testing.T) {
 	change(t, `"t_us":23864`, `"t_us":47728`, dir, "real-straggler-2", "events.jsonl")
 	page := html(t, read(t, dir))
 	for _, want := range []string{
-		"The figure is the median of 2 pairs of runs: an interval needs at least 3 measurements, not 2.", "<strong>2.96×</strong>",
+		"The figure is the median of 2 pairs of runs. It has no interval: an interval needs at least 3 measurements, not 2.", "<strong>2.96×</strong>",
 		"23,864 – 35,796 – 47,728 µs", "--repeat 2", "real-straggler-2",
 	} {
 		if !strings.Contains(page, want) {

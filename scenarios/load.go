@@ -40,14 +40,14 @@ func roundUp(x float64) float64 {
 
 // Words explain the load for a scenario with this dilation.
 func (l *MachineLoad) Words(dilation float64) string {
-	text := fmt.Sprintf("on links without rates, all workers together sent %s during a reduction on this machine", bits(l.Carried))
+	text := fmt.Sprintf("in a test on links without rates, this machine carried %s between all workers", bits(l.Carried))
 	if l.Planned == 0 {
 		return text + ". No link of this scenario has a rate, so only the machine limits the traffic"
 	}
-	text += fmt.Sprintf(". In this scenario, all workers together send %s while they reduce", bits(l.Planned))
+	text += fmt.Sprintf(". The reductions of this scenario send %s", bits(l.Planned))
 	switch {
 	case l.Dilation > dilation:
-		return fmt.Sprintf("%s. That is too much traffic for this machine: run the scenario with a dilation of %g or more (real.dilation, --dilation)", text, l.Dilation)
+		return fmt.Sprintf("%s, but emulation is exact only up to %.0f %% of what the machine carried: run the scenario with a dilation of %g or more (real.dilation, --dilation)", text, 100*loaded, l.Dilation)
 	case dilation > 1:
 		return fmt.Sprintf("%s. The scenario's dilation of %g is large enough: the least sufficient dilation is %g", text, dilation, l.Dilation)
 	}

@@ -13,9 +13,9 @@ func TestMachineLoad(t *testing.T) {
 		least                      float64
 		words                      string
 	}{
-		{160e9, 1.4e9, 1, 170, "send 160 Gbit/s while they reduce. That is too much traffic for this machine: run the scenario with a dilation of 170 or more"},
-		{160e9, 1.4e9, 200, 170, "while they reduce. The scenario's dilation of 200 is large enough: the least sufficient dilation is 170"},
-		{400e6, 1.4e9, 1, 1, "send 400 Mbit/s while they reduce. The scenario needs no dilation"},
+		{160e9, 1.4e9, 1, 170, "send 160 Gbit/s, but emulation is exact only up to 70 % of what the machine carried: run the scenario with a dilation of 170 or more"},
+		{160e9, 1.4e9, 200, 170, "send 160 Gbit/s. The scenario's dilation of 200 is large enough: the least sufficient dilation is 170"},
+		{400e6, 1.4e9, 1, 1, "send 400 Mbit/s. The scenario needs no dilation"},
 		{0.98e9, 1.4e9, 1, 1, "The scenario needs no dilation"}, // exactly the share that may be used
 		{1e9, 1.4e9, 1, 1.1, "a dilation of 1.1 or more"},
 		{0, 1.4e9, 1, 1, "No link of this scenario has a rate"},

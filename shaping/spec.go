@@ -10,8 +10,8 @@ package shaping
 type Spec struct {
 	// The properties of every node and pair that no other section gives.
 	Default Properties `yaml:"default" json:"default"`
-	// Sets of nodes with an access link in common, by name. A node is in one group at
-	// most.
+	// Sets of nodes, by name. A group's properties apply to the separate access link of
+	// each of its nodes. A node is in one group at most.
 	Groups map[string]Group `yaml:"groups" json:"groups,omitempty"`
 	// Paths between all nodes of two groups, or within one.
 	Paths []GroupPath `yaml:"paths" json:"paths,omitempty"`

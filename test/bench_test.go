@@ -261,7 +261,7 @@ func TestBenchRingsRivalMisbehaves(t *testing.T) {
 	t.Parallel()
 	before := look(t)
 	for mode, want := range map[string]string{
-		"no master": "the PCCL program of w0 failed: PCCLError: the master is not there",
+		"no master": " failed: PCCLError: the master is not there",
 		"wrong":     "the result is wrong: its relative error is ",
 		"nothing":   "the result is wrong: its relative error is NaN %",
 		"alone":     "failed: RuntimeError: only 1 of 2 peers took part",
@@ -498,9 +498,9 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --order best":                                  "--order best: choose",
 		"bench ring --order optimised --algorithm direct":          "only the ring",
 		"bench ring --connections 65":                              "--connections 65",
-		"bench ring --bits 2":                                      "--bits is 2;",
+		"bench ring --bits 2":                                      "--bits is 2: choose",
 		"bench ring --bits 32 --entropy on":                        "--entropy is on, but values of 32 bits have no codes",
-		"bench ring --entropy yes":                                 "--entropy is \"yes\"; choose one of",
+		"bench ring --entropy yes":                                 "--entropy is \"yes\": choose one of",
 		"bench ring --block 7":                                     "--block is 7",
 		"bench ring --links carrier":                               "--links carrier",
 		"bench ring --links bridge --loss 1%":                      "--links bridge neither delays",

@@ -102,7 +102,7 @@ func TestCalibrateUsage(t *testing.T) {
 		{"calibrate prime_defaults", 2, "share links with uploads (real.upload)"},
 		{"calibrate charlm_regions", 2, "belong to regions (train.regions)"},
 		{"calibrate --refit " + t.TempDir(), 1, "has no run that ended"},
-		{"calibrate homogeneous --policy no_such_policy", 2, "is not a policy: choose one of"},
+		{"calibrate homogeneous --policy no_such_policy", 2, "is not a policy; choose one of"},
 		{"calibrate --refit " + t.TempDir() + " no_such_scenario", 2, "no_such_scenario"},
 		{"simulate homogeneous --policy baseline --network tcp", 2, "choose churn or links"},
 		{"simulate homogeneous --policy baseline --calibration " + empty, 2, "schema 0"},

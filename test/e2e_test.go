@@ -942,7 +942,7 @@ func TestWorkerDiesDuringStartUp(t *testing.T) {
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != exitError {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if want := "died during start-up"; !strings.Contains(string(out), want) {
+	if want := "ended during start-up"; !strings.Contains(string(out), want) {
 		t.Errorf("output has no %q:\n%s", want, out)
 	}
 	expectNothing(t, t.Name(), before)
@@ -977,7 +977,7 @@ func TestUsage(t *testing.T) {
 		{"simulate", exitUsage, "name one scenario"},
 		{"simulate persistent_straggler", exitUsage, "--policy"},
 		{"simulate persistent_straggler --policy nice", exitUsage, "is not a policy"},
-		{"simulate no_such --policy baseline", exitUsage, "no such scenario"},
+		{"simulate no_such --policy baseline", exitUsage, "nor such a scenario"},
 		{"simulate " + bad + " --policy baseline", exitUsage, "bad.yaml:2: workerz: unknown field; did you mean workers?"},
 		{"simulate --policy baseline --replay /nowhere", exitUsage, "there is no scenario.yaml"},
 		{"simulate --policy baseline --replay /nowhere --set inner_steps=3", exitUsage, "the record fixes all others"},
@@ -985,7 +985,7 @@ func TestUsage(t *testing.T) {
 		{"simulate late_join --policy baseline --set inner_steps", exitUsage, "has no value"},
 		{"sweep late_join --set inner_stepz=1", exitUsage, "did you mean inner_steps?"},
 		{"sweep late_join --set inner_steps=1,0", exitUsage, "late_join with inner_steps=0: inner_steps is 0"},
-		{"sweep late_join --set seed=1", exitUsage, "give seeds with --seeds"},
+		{"sweep late_join --set seed=1", exitUsage, "give the seeds with --seeds"},
 		{"sweep late_join --seeds 3..1", exitUsage, "not a range"},
 		{"sweep late_join --repeat 2", exitUsage, "--real"},
 		{"sweep late_join --resume", exitUsage, "--out"},
@@ -1001,7 +1001,7 @@ func TestUsage(t *testing.T) {
 		{"manifests --image x run late_join", exitUsage, "name the policy"},
 		{"manifests --image x run late_join --polizy baseline", exitUsage, "testbed run: unknown flag: --polizy"},
 		{"manifests --image x run late_join --policy baseline --hosts 3", exitUsage, "must come before the command"},
-		{"manifests --image x run no_such --policy baseline", exitUsage, "no such scenario"},
+		{"manifests --image x run no_such --policy baseline", exitUsage, "nor such a scenario"},
 		{"manifests --image x --hosts 9 run late_join --policy baseline", exitUsage, "--hosts 9: the number of hosts must be from 2 to"},
 		{"manifests --image x --hosts 1 run late_join --policy baseline", exitUsage, "must be from 2 to"},
 		{"manifests --image x --name Ä run late_join --policy baseline", exitUsage, "--name Ä"},

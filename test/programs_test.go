@@ -56,7 +56,7 @@ func TestScenarioOnStandardInput(t *testing.T) {
 		"sweep - --real --set inner_steps=1,2", "tune - --points 2", "verify -", "convert - --to json", "calibrate -", "net - -- true", "bench ring -",
 	} {
 		r := fed(t, wrong, strings.Fields(args)...)
-		if r.code != exitUsage || !strings.Contains(r.stderr, "testbed: stdin:3: inner_steps: ") {
+		if r.code != exitUsage || !strings.Contains(r.stderr, "testbed: stdin:3: inner_steps is -1: it must ") {
 			t.Errorf("testbed %s: exit code %d, %s", args, r.code, r.stderr)
 		}
 	}

@@ -239,6 +239,13 @@ func TestStackOnFullDisk(t *testing.T) {
 	expectNothing(t, t.Name(), before)
 }
 
+// alive reports whether the process of this file in /proc has not ended: control groups
+// lose a process that ends.
+func alive(environ string) bool {
+	text, err := os.ReadFile(environ)
+	return err == nil && len(text) > 0
+}
+
 // TestKilledStackLeavesNothing kills the command at twenty moments, from the probe to the
 // rounds, while programs of a rude stack run. Control groups cannot stay, because no
 // process gets one of its own.
@@ -272,7 +279,7 @@ func TestKilledStackLeavesNothing(t *testing.T) {
 		for k, moment := range moments {
 			time.Sleep(time.Until(began.Add(moment)))
 			for _, f := range marked(ids[k]) {
-				if text, err := os.ReadFile(strings.TrimSuffix(f, "environ") + "cgroup"); err == nil && len(text) > 0 {
+				if text, err := os.ReadFile(strings.TrimSuffix(f, "environ") + "cgroup"); err == nil && len(text) > 0 && alive(f) {
 					processes++
 					// A process that has just ended has no environment, and is in the root group.
 					if now, _ := os.ReadFile(f); len(now) > 0 && string(text) != string(own) {

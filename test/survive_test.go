@@ -120,7 +120,7 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 				}
 			}
 			if code := run.ProcessState.ExitCode(); kills > 3 {
-				if code != exitError || !strings.Contains(run.said(), "the coordinator died: signal: killed (earlier failures, each followed by a restart: 3)") {
+				if code != exitError || !strings.Contains(run.said(), "the coordinator died: signal: killed; before, it had failed and been restarted (times: 3)") {
 					t.Errorf("killed %d times: exit code %d\n%s", kills, code, run.said())
 				}
 				return
@@ -190,7 +190,7 @@ func TestKilledRunIsResumed(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &sum); err != nil || r.code != 0 && r.code != exitInvalid { // on a disturbed machine
 		t.Fatalf("exit code %d, %v\n%s\n%s", r.code, err, r.stdout, r.stderr)
 	}
-	if !strings.Contains(r.stderr, "not usable") {
+	if !strings.Contains(r.stderr, "a checkpoint cannot be used") {
 		t.Errorf("nothing was said of the damaged checkpoint:\n%s", r.stderr)
 	}
 	if !sum.Complete || len(sum.Rounds) != rounds || len(sum.ResumedFrom) != 2 || sum.ResumedFrom[1] != last-1 || !*sum.BitIdentical {

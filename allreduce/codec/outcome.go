@@ -37,13 +37,13 @@ func (o *Outcome) Check(length int) error {
 	err := o.Format().Check()
 	switch {
 	case o.Length != length:
-		return fmt.Errorf("the length of the outcome is %d, but must be %d", o.Length, length)
+		return fmt.Errorf("the result of a reduction has %d values, but must have %d", o.Length, length)
 	case o.Ranks < 2 || o.Ranks > allreduce.MaxRanks:
-		return fmt.Errorf("the number of ranks in the outcome is %d, outside 2 to %d", o.Ranks, allreduce.MaxRanks)
+		return fmt.Errorf("the result of a reduction has %d ranks, but must have 2 to %d", o.Ranks, allreduce.MaxRanks)
 	case err != nil:
-		return fmt.Errorf("outcome: %w", err)
+		return fmt.Errorf("the result of a reduction: %w", err)
 	case o.Piece < 1 || o.Piece%o.Block != 0:
-		return fmt.Errorf("the piece size of the outcome is %d, which is not a positive multiple of its block size, %d", o.Piece, o.Block)
+		return fmt.Errorf("the result of a reduction has pieces of %d values, which is not a positive multiple of its block size, %d", o.Piece, o.Block)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ const leadTime = 50 * time.Millisecond
 func RunRing(s *network.Supervisor, spec json.RawMessage) (err error) {
 	b := &benchmark{s: s}
 	if err := json.Unmarshal(spec, &b.spec); err != nil {
-		return fmt.Errorf("internal error: parsing the sandbox's task, a benchmark: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's job, a benchmark: %w", err)
 	}
 	if b.hosts, err = cluster.Connect(s, b.spec.Layout); err != nil {
 		return err

@@ -69,7 +69,7 @@ func credentials(token string) (*tls.Config, error) {
 				return errors.New("the other host sent no certificate")
 			}
 			if theirs, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey); !ok || !theirs.Equal(key.Public()) {
-				return errors.New("the other host has a different token")
+				return errors.New("its token differs from this host's")
 			}
 			return nil
 		},

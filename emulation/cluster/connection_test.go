@@ -137,7 +137,7 @@ func TestAnotherTokenGetsNobodyIn(t *testing.T) {
 	}
 	select { // the leader waits no longer
 	case err := <-waited:
-		if err == nil || !strings.Contains(err.Error(), "a different token") {
+		if err == nil || !strings.Contains(err.Error(), "its token differs from ") {
 			t.Errorf("the leader waited for its hosts: %v", err)
 		}
 	case <-time.After(30 * time.Second):

@@ -106,7 +106,7 @@ func (s *streams) writeTo(stream int, to io.WriteCloser) {
 // more than may be under way.
 func (s *streams) take(m execMessage) error {
 	if m.Stream < 0 || m.Stream > 2 {
-		return fmt.Errorf("internal error of testbed in: the other host sent a message for stream %d, but the streams are 0, 1 and 2", m.Stream)
+		return fmt.Errorf("internal error of \"testbed in\": the other host sent a message for stream %d, but the streams are 0, 1 and 2", m.Stream)
 	}
 	to := s.write[m.Stream]
 	switch {
@@ -114,7 +114,7 @@ func (s *streams) take(m execMessage) error {
 		select {
 		case <-s.window[m.Stream]:
 		default:
-			return errors.New("internal error of testbed in: the other host confirmed more data than was sent")
+			return errors.New("internal error of \"testbed in\": the other host confirmed more data than was sent")
 		}
 	case m.End && to != nil:
 		close(to)
@@ -123,7 +123,7 @@ func (s *streams) take(m execMessage) error {
 		select {
 		case to <- m.Data:
 		default:
-			return errors.New("internal error of testbed in: the other host sent more data than the flow control allows")
+			return errors.New("internal error of \"testbed in\": the other host sent more data than the flow control allows")
 		}
 	}
 	return nil
@@ -321,7 +321,7 @@ func Exec(socket string, p Program) (int, error) {
 		}
 		outputs.all.Wait() // the last output has been written
 		if err != nil {
-			return 0, fmt.Errorf("the connection to the program in node %s was lost, because its host left or could not be reached: %w", p.Node, err)
+			return 0, fmt.Errorf("the connection to the program in node %s was lost: %w", p.Node, err)
 		}
 		return *m.Exit, nil
 	}

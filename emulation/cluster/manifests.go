@@ -75,9 +75,9 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 	case m.Keep < 0:
 		return errs.Usagef("--keep %v: the time must not be negative", m.Keep)
 	case !namespace.MatchString(m.Namespace):
-		return errs.Usagef("--namespace %s is not a valid name; use lower-case letters, digits and -, at most 63 characters", m.Namespace)
+		return errs.Usagef("--namespace %s: use at most 63 lower-case letters, digits and -, beginning and ending with a letter or a digit", m.Namespace)
 	case !jobName.MatchString(m.Name):
-		return errs.Usagef("--name %s: use at most 52 lower-case letters, digits and -, beginning with a letter", m.Name)
+		return errs.Usagef("--name %s: use at most 52 lower-case letters, digits and -, beginning with a letter and ending with a letter or a digit", m.Name)
 	}
 	if m.Secret == "" {
 		m.Secret, m.Token = m.Name, rand.Text()

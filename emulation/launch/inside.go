@@ -48,7 +48,7 @@ type driver struct {
 func RunLaunch(s *network.Supervisor, raw json.RawMessage) error {
 	d := &driver{s: s, spec: new(spec), agents: map[string]*network.Child{}, incarnations: map[string]int{}, told: map[string]bool{}, injects: map[string]Action{}, began: time.Now()}
 	if err := json.Unmarshal(raw, d.spec); err != nil {
-		return fmt.Errorf("internal error: parsing the sandbox's task, the programs to launch: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's job, the programs to launch: %w", err)
 	}
 	d.machine = NewMachine(d.spec.Machine)
 	for _, line := range d.spec.Unfit {

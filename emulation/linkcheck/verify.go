@@ -67,7 +67,7 @@ func Verify(ctx context.Context, o Options) (r probe.Report, err error) {
 func RunVerify(s *network.Supervisor, spec json.RawMessage) error {
 	var v verifySpec
 	if err := json.Unmarshal(spec, &v); err != nil {
-		return fmt.Errorf("internal error: parsing the sandbox's task, a measurement of links: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's job, a measurement of links: %w", err)
 	}
 	hosts, err := cluster.Connect(s, v.Layout)
 	if err != nil {

@@ -267,7 +267,7 @@ func (in *Inside) tryBind() error {
 	thread.Do(func() {
 		err = func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("make network namespace: %w", err)
+				return fmt.Errorf("making a network namespace: %w", err)
 			}
 			ns, err := os.Open(selfNetNS)
 			if err != nil {

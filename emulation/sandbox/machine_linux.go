@@ -150,7 +150,7 @@ func (m *surroundings) furnish(netNS int) error {
 		return fmt.Errorf("enter network namespace: %w", err)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("make namespaces: %w", err)
+		return fmt.Errorf("making namespaces: %w", err)
 	}
 	if err := unix.Sethostname([]byte(m.name)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)

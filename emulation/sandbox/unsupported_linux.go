@@ -119,10 +119,10 @@ func startError(err error, userNS bool) error {
 		switch errno {
 		case unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS:
 			missing, mend := inspect(userNS).explainClone(errno)
-			return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: fmt.Errorf("make namespaces: %w", err)}
+			return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: fmt.Errorf("making namespaces: %w", err)}
 		case unix.EINVAL, unix.ENOSYS:
 			if missing, mend := lackingKinds(userNS); missing != "" {
-				return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: fmt.Errorf("make namespaces: %w", err)}
+				return &errs.UnsupportedError{Missing: missing, Fix: mend, Err: fmt.Errorf("making namespaces: %w", err)}
 			}
 		}
 	}

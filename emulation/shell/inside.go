@@ -24,7 +24,7 @@ import (
 func RunProgram(s *network.Supervisor, raw json.RawMessage) error {
 	var spec programSpec
 	if err := json.Unmarshal(raw, &spec); err != nil {
-		return fmt.Errorf("internal error: parsing the sandbox's task, the program of testbed net: %w", err)
+		return fmt.Errorf("internal error: parsing the sandbox's job, a program for \"testbed net\": %w", err)
 	}
 	var sent signals
 	go sent.pass(s)
@@ -79,7 +79,7 @@ func runProgram(g *programs.Ground, spec *programSpec, sent *signals) (n program
 	at := network.Hub
 	if spec.At != "" {
 		if !sandbox.HasMachine(spec.At) {
-			return n, errs.Usagef("--at %s: the node is on another host, and --at takes only nodes of this host; in the shell of testbed net, testbed in %[1]s CMD also runs programs on other hosts", spec.At)
+			return n, errs.Usagef("--at %s: the node is on another host; name a node of this host, or leave --at out and call \"testbed in %[1]s CMD\" inside \"testbed net\"", spec.At)
 		}
 		at, env = g.Links.NS(spec.At), programs.InNode(env, spec.At)
 	}

@@ -33,13 +33,13 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		if e.Type == record.Validated {
 			loss, known := losses[e.Round]
 			if known && (e.Loss == nil || *e.Loss != loss) {
-				problems = append(problems, fmt.Errorf("the state after outer step %d has a validation loss that the record does not lead to; the record leads to %v", e.Round, loss))
+				problems = append(problems, fmt.Errorf("outer step %d: the recorded validation loss differs from %v, the loss in a replay of the record", e.Round, loss))
 			}
 			return known
 		}
 		c, known := contributions[about(&e)]
 		if known && !reflect.DeepEqual(e.Contribution, c) {
-			problems = append(problems, fmt.Errorf("%s was %+v; the record leads to %+v", about(&e), e.Contribution, c))
+			problems = append(problems, fmt.Errorf("%s is recorded as %+v, but a replay of the record gives %+v", about(&e), e.Contribution, c))
 		}
 		return known
 	}
@@ -61,11 +61,11 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		}
 		switch {
 		case e.Type == record.State && e.Hash != states[e.Round].Hash:
-			problems = append(problems, fmt.Errorf("the state after outer step %d has the hash %s; the record leads to %s", e.Round, e.Hash, states[e.Round].Hash))
+			problems = append(problems, fmt.Errorf("outer step %d: the recorded state has the hash %s, but a replay of the record gives %s", e.Round, e.Hash, states[e.Round].Hash))
 		case e.Type == record.State:
 			for _, r := range e.Regions { // no worker may be left to report some
 				if hash := hashOf(states[e.Round].Regions, r.Region); r.Hash != hash {
-					problems = append(problems, fmt.Errorf("the state of region %s after outer step %d has the hash %s; the record leads to %s", r.Region, e.Round, r.Hash, hash))
+					problems = append(problems, fmt.Errorf("region %s, outer step %d: the recorded state has the hash %s, but a replay of the record gives %s", r.Region, e.Round, r.Hash, hash))
 				}
 			}
 		case e.Type == record.Validated || e.Type == record.Contributed:
@@ -74,12 +74,12 @@ func CheckTraining(s *resolved.Scenario, events []record.Event) error {
 		case e.Type == record.RunResume: // later events are undone
 			early = slices.DeleteFunc(early, func(w record.Event) bool { return w.Round > e.Round })
 		case e.Type == record.Step && (told == nil) != (e.Loss == nil) || e.Type == record.Step && told != nil && *told != *e.Loss:
-			problems = append(problems, fmt.Errorf("step %d of %s in round %d: the recorded loss differs from the loss that the record leads to", e.Step, e.Node, e.Round))
+			problems = append(problems, fmt.Errorf("step %d of %s in round %d: the recorded loss differs from the loss in a replay of the record", e.Step, e.Node, e.Round))
 		}
 		early = slices.DeleteFunc(early, settle)
 	}
 	for _, e := range early {
-		problems = append(problems, fmt.Errorf("%s of %s in round %d: the record does not lead to this event", e.Type, e.Node, e.Round))
+		problems = append(problems, fmt.Errorf("%s of %s in round %d: a replay of the record does not give this event", e.Type, e.Node, e.Round))
 	}
 	return errors.Join(problems...)
 }

@@ -234,7 +234,7 @@ func ReadState(r io.Reader, run string, parameters int) (*Saved, error) {
 	case err != nil:
 		return nil, err
 	case s.Run != run:
-		return nil, fmt.Errorf("reading a checkpoint: the file belongs to the run %q, not to %q", s.Run, run)
+		return nil, fmt.Errorf("reading a checkpoint: another run, %q, wrote the file; the checkpoint of the run %q is needed", s.Run, run)
 	case s.Stateless:
 		return nil, errors.New("reading a checkpoint: the file holds no outer state")
 	case s.Parameters != parameters:
@@ -258,7 +258,7 @@ func (s *Saved) OwnOf(id policy.ID, own io.Reader) (Own, error) {
 		}
 	}
 	if with.Of == nil || *with.Of != id || with.Run != s.Run || with.Hash != s.Hash || with.Parameters != s.Parameters {
-		return Own{}, errors.New("reading a checkpoint: the file is not the checkpoint of this worker for this outer state")
+		return Own{}, errors.New("reading a checkpoint: the worker's own checkpoint belongs to another worker, run or outer state")
 	}
 	return with.own, nil
 }

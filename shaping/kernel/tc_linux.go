@@ -478,5 +478,5 @@ func (c *conn) readFilters(link netlink.Link, parent uint32) (all []string, err 
 }
 
 func redirectLine(through int) string {
-	return fmt.Sprintf("incoming packets go through interface %d", through)
+	return fmt.Sprintf("incoming packets are redirected to the interface with index %d", through)
 }

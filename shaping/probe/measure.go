@@ -333,7 +333,7 @@ func (s *Survey) Rates(found []Found, pairs []Pair) error {
 	if took == 0 {
 		return nil
 	}
-	return s.alone(found, pairs, rateFlow(s.plan, pairs), fmt.Sprintf("measuring the rates of %s takes about %v", count(pairs), took.Round(time.Second/10)))
+	return s.alone(found, pairs, rateFlow(s.plan, pairs), fmt.Sprintf("measuring the rates between %s of nodes (about %v)", count(pairs), took.Round(time.Second/10)))
 }
 
 // alone measures the goodput of each pair while all others are quiet, for

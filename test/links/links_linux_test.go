@@ -108,7 +108,7 @@ func TestReadBackFindsThePlanAndNothingElse(t *testing.T) {
 			}
 			differences, err = l.net.ReadBack()
 			text = fmt.Sprint(differences)
-			if err != nil || len(differences) != 3 || !strings.Contains(text, "missing \"incoming packets go through interface ") {
+			if err != nil || len(differences) != 3 || !strings.Contains(text, "missing \"incoming packets are redirected to the interface with index ") {
 				t.Errorf("a way around the paths shows as %v %v", differences, err)
 			}
 		})

@@ -6,8 +6,8 @@ func init() {
 	policy.Register("patience", "once a share has arrived, wait a little longer", &Patience{Share: 0.5, Longer: 0.25})
 }
 
-// Patience waits until Share of the members have arrived, and then for the
-// others for Longer times that duration.
+// Patience waits until Share of the members have arrived. It then waits for the
+// others, for Longer times as long as the first wait took.
 type Patience struct {
 	Share  float64 `yaml:"share" json:"share"`
 	Longer float64 `yaml:"longer" json:"longer"`
@@ -38,7 +38,7 @@ func (p *Patience) Enough(r *policy.Round) (needed int, enough bool) {
 }
 
 func (p *Patience) Late(_ *policy.Round, w policy.Member) (limit int, evict bool) {
-	return 0, false // late members miss the round, but are not evicted
+	return 0, false // late members are only sidelined
 }
 
 func (p *Patience) Closed(*policy.Round) {} // it learns nothing

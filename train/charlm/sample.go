@@ -31,7 +31,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 		logits := net.predictions[(len(window)-1)*vocabulary:][:vocabulary]
 		next, ok := draw(logits, float32(temperature), float32(src.Uint64()>>40)*0x1p-24)
 		if !ok {
-			return nil, fmt.Errorf("sample: the predictions of the model are not finite after %d bytes: its training has diverged", len(text)-before)
+			return nil, fmt.Errorf("sample: the model's predictions are not finite after %d bytes, because its training diverged: train the model with a lower learning rate", len(text)-before)
 		}
 		text = append(text, next)
 	}

@@ -342,7 +342,7 @@ func (p *process) await(ctx context.Context, what string, is func(wire.Message) 
 			case is(m):
 				return m, nil
 			case p.owed == 0: // this should be the answer
-				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "make it follow the protocol of docs/trainer.md")
+				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "make the program follow the protocol of docs/trainer.md")
 			}
 		case <-ended: // its children may still hold the socket
 			ended = nil
@@ -372,7 +372,7 @@ func (p *process) gone() error {
 	for range p.said { // no longer of use
 	}
 	if !errors.Is(p.silent, io.EOF) {
-		return p.problem(p.silent, "make it follow the protocol of docs/trainer.md, and use the socket for nothing else")
+		return p.problem(p.silent, "make the program follow the protocol of docs/trainer.md, and use the socket for nothing else")
 	}
 	select {
 	case <-p.ended:

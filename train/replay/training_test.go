@@ -300,7 +300,7 @@ func TestCheckMindsNoOrder(t *testing.T) {
 		t.Errorf("told early: %v", err)
 	}
 	early[0].Round++
-	if err := testscenario.CheckTraining(testscenario.Resolve(t, s, ""), slices.Insert(slices.Clone(rest), final, early...)); err == nil || !strings.Contains(err.Error(), "does not lead to this event") {
+	if err := testscenario.CheckTraining(testscenario.Resolve(t, s, ""), slices.Insert(slices.Clone(rest), final, early...)); err == nil || !strings.Contains(err.Error(), "does not give this event") {
 		t.Errorf("of an outer step that never was: %v", err)
 	}
 }

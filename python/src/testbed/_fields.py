@@ -196,8 +196,8 @@ class Links(_Fields):
     preset.
 
     default: the properties of every node and pair that no other section gives.
-    groups: sets of nodes with an access link in common, by name. A node is in one group at
-        most.
+    groups: sets of nodes, by name. A group's properties apply to the separate access link of
+        each of its nodes. A node is in one group at most.
     paths: paths between all nodes of two groups, or within one.
     nodes: the access links of single nodes, by node name.
     pairs: paths of single ordered pairs of nodes.

@@ -145,7 +145,7 @@ func Encode(m Message) ([]byte, error) {
 func Decode(data []byte) (Message, error) {
 	var m Message
 	if len(data) > MaxBytes {
-		return m, fmt.Errorf("the message has more than %d bytes", MaxBytes)
+		return m, fmt.Errorf("the message is %d bytes long, but the protocol allows at most %d bytes", len(data), MaxBytes)
 	}
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.DisallowUnknownFields()
@@ -169,7 +169,7 @@ func FromProgram(data []byte) (Message, error) {
 	case m.Type == Join && m.Version != Version:
 		return Message{}, fmt.Errorf("the message is of version %d of the protocol, but testbed uses version %d", m.Version, Version)
 	case (m.Type == Done || m.Type == Loss) && m.Loss == nil:
-		return Message{}, fmt.Errorf("a message of type %s lacks the loss, a finite number", m.Type)
+		return Message{}, fmt.Errorf("a message of type %s has no finite loss: send the loss as a finite number", m.Type)
 	case m.State < 0 || m.Attempt < 0 || m.Step < 0:
 		return Message{}, fmt.Errorf("a message of type %s has a negative number", m.Type)
 	}

@@ -29,7 +29,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		"":                               "not a JSON object",
 		"\x00\xff":                       "not a JSON object",
 		"[]":                             "not a JSON object",
-		`{"type":"done"}`:                "lacks the loss",
+		`{"type":"done"}`:                "has no finite loss",
 		`{"type":"done","loss":NaN}`:     "not a JSON object",
 		`{"type":"done","loss":1e999}`:   "not a JSON object",
 		`{"type":"done","loss":"1"}`:     "not a JSON object",
@@ -38,7 +38,7 @@ func TestGarbageIsRefused(t *testing.T) {
 		`{"type":"init","color":1}`:      "color",
 		`{"type":"init"} x`:              "goes on after",
 		`{"type":"finished","state":-1}`: "negative",
-		`{"type":"init","state":` + strings.Repeat("1", MaxBytes) + `}`: "more than",
+		`{"type":"init","state":` + strings.Repeat("1", MaxBytes) + `}`: "allows at most 4096 bytes",
 	} {
 		if _, err := FromProgram([]byte(data)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %q", data, err, want)
