@@ -67,6 +67,7 @@ type player struct {
 	workers     map[string]*worker               // last process of each worker, by name
 	specs       map[policy.ID]process.WorkerSpec // spec of each worker's next process
 	slowed      map[policy.ID]float64            // current factors of Slow
+	meter       monitor.Meter                    // processor time of the nodes
 	keeping     sync.WaitGroup                   // checkpoints on their way to the run directory
 	early       []earlyEvent                     // waiting events of workers
 	over        bool                             // the coordinator has recorded the end of the run
@@ -74,7 +75,7 @@ type player struct {
 
 // RunScenario is Play and Resume in the sandbox.
 func RunScenario(s *network.Supervisor, raw json.RawMessage) (err error) {
-	p := &player{s: s, workers: map[string]*worker{}, specs: map[policy.ID]process.WorkerSpec{}, slowed: map[policy.ID]float64{}}
+	p := &player{s: s, workers: map[string]*worker{}, specs: map[policy.ID]process.WorkerSpec{}, slowed: map[policy.ID]float64{}, meter: monitor.Meter{}}
 	if err := json.Unmarshal(raw, &p.spec); err != nil {
 		return fmt.Errorf("internal error: parsing the sandbox's job, a run: %w", err)
 	}
@@ -359,7 +360,28 @@ func (p *player) sample(busy []monitor.BusyLink) monitor.Sample {
 			waits[name] = monitor.RunnableWait(w.child.Process.Pid())
 		}
 	}
-	return monitor.Sample{At: steady.Now(), Machine: monitor.ReadMachine(), Waits: waits, Busy: busy}
+	return monitor.Sample{At: steady.Now(), Machine: monitor.ReadMachine(), Waits: waits, Nodes: p.use(), Busy: busy}
+}
+
+// use is what the workers' nodes on this host have sent and computed so far.
+func (p *player) use() map[string]monitor.NodeUse {
+	all := map[string]monitor.NodeUse{}
+	for k, name := range p.network.Kernel.Nodes() {
+		w := p.workers[name]
+		if w == nil {
+			continue
+		}
+		load, err := p.network.UpLoad(k)
+		if err != nil {
+			continue // the record lacks the node
+		}
+		pid := 0
+		if !w.child.Ended && w.child.Process != nil {
+			pid = w.child.Process.Pid()
+		}
+		all[name] = monitor.NodeUse{Sent: load.Bytes, Processor: p.meter.Read(name, pid)}
+	}
+	return all
 }
 
 // finish waits for the workers, stops the router and delivers the verdict.

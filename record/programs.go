@@ -84,9 +84,11 @@ type ProgramEvent struct {
 
 // ProgramsRun describes the programs and their network; it comes with the first event.
 type ProgramsRun struct {
-	Schema    int      `json:"schema"`             // The version of the format.
-	Scenario  string   `json:"scenario"`           // The name of the scenario.
-	Links     string   `json:"links"`              // `user`, `htb` or `netem`.
+	Schema   int    `json:"schema"`   // The version of the format.
+	Scenario string `json:"scenario"` // The name of the scenario.
+	Links    string `json:"links"`    // `user`, `htb` or `netem`.
+	// The congestion control of TCP in the nodes. Older records lack it.
+	TCP       string   `json:"tcp,omitempty"`
 	TimeScale float64  `json:"time_scale"`         // Real time divided by scenario time.
 	Dilation  float64  `json:"dilation,omitempty"` // [Time dilation](dilation.md).
 	Nodes     []string `json:"nodes"`              // The nodes of the network.

@@ -119,6 +119,8 @@ type Stack struct {
 	Name    string             `json:"name"`    // The stack.
 	Version string             `json:"version"` // The version of its software.
 	Options map[string]float64 `json:"options"` // All its options.
+	// The congestion control of TCP in the nodes. Older records lack it.
+	TCP string `json:"tcp,omitempty"`
 	// What the scenario asks for and the stack cannot do. It was left out.
 	LeftOut []string `json:"left_out,omitempty"`
 	// Injects and joins of workers that did not happen, because programs had ended.

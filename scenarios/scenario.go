@@ -132,7 +132,7 @@ type Real struct {
 	// Outer states sent to a store on the network.
 	Upload train.UploadSpec `yaml:"upload" json:"upload,omitzero"`
 	// Congestion control of TCP connections in the nodes, as the kernel names it. It is
-	// for programs in `testbed net` and for rivals of the ring; workers speak QUIC. The
+	// for users' programs, stacks and rivals of the ring; workers speak QUIC. The
 	// default holds if nodes may choose.
 	TCP string `yaml:"tcp" json:"tcp,omitempty"`
 	// The properties of the network's links.

@@ -70,6 +70,10 @@ type Stack struct {
 	// MinWorkers is the least number of workers; 0: any number.
 	MinWorkers int               `yaml:"min_workers"`
 	Options    map[string]Option `yaml:"options"`
+	// Tuned has values of options by one rule for all stacks, TunedRule. Untuned says
+	// why no option can keep the rule. A stack has one of the two, or neither.
+	Tuned   map[string]Tuned `yaml:"tuned"`
+	Untuned string           `yaml:"untuned"`
 	// Startup and Silence are the most seconds until the first round begins, and
 	// between two marks of any worker.
 	Startup float64 `yaml:"startup_s"`
@@ -96,6 +100,54 @@ func (o Option) fault(value float64) string {
 		return fmt.Sprintf("must be a number, %g or above", o.Least)
 	}
 	return ""
+}
+
+// TunedRule is the rule by which options are tuned, in words.
+const TunedRule = "a dead worker is noticed within 5 s, and nobody waits for a slow worker for more than 1.5 rounds"
+
+// Tuned is a tuned value of an option: a number, or a number of rounds.
+type Tuned struct {
+	Value float64 `yaml:"-" json:"value,omitempty"` // if Rounds is 0
+	// Rounds is a duration in lengths of a round without faults. The name of the option
+	// ends with its unit, _s or _ms.
+	Rounds float64 `yaml:"rounds" json:"rounds,omitempty"`
+	// Most is the limit of such a duration, in the option's unit; 0 is none.
+	Most float64 `yaml:"most" json:"most,omitempty"`
+}
+
+// plain is where a tuned value goes that is a number, and not fields.
+func (t *Tuned) plain() *float64 { return &t.Value }
+
+func (t Tuned) String() string {
+	switch {
+	case t.Rounds == 0:
+		return fmt.Sprintf("%g", t.Value)
+	case t.Most > 0:
+		return fmt.Sprintf("%g rounds, at most %g", t.Rounds, t.Most)
+	default:
+		return fmt.Sprintf("%g rounds", t.Rounds)
+	}
+}
+
+// units are the endings of options that are durations.
+var units = map[string]time.Duration{"_s": time.Second, "_ms": time.Millisecond}
+
+// unit is the unit of an option that is a duration; 0 for another option.
+func unit(option string) time.Duration {
+	return units[option[max(0, strings.LastIndexByte(option, '_')):]]
+}
+
+// in is the value of an option where a round without faults takes so long. It is in the
+// range of the option.
+func (t Tuned) in(round time.Duration, name string, o Option) float64 {
+	v := t.Rounds * float64(round) / float64(unit(name))
+	if t.Most > 0 {
+		v = min(v, t.Most)
+	}
+	if o.Most > 0 {
+		v = min(v, o.Most)
+	}
+	return max(v, o.Least)
 }
 
 // Install is a virtual environment to make.
@@ -223,6 +275,9 @@ func (s *Stack) check() error {
 			return fmt.Errorf("options.%s.default is %g: it %s", name, o.Default, why)
 		}
 	}
+	if err := s.checkTuned(); err != nil {
+		return err
+	}
 	programs := map[string]string{"worker": s.Worker[0], "probe": s.Probe}
 	if len(s.Central) > 0 {
 		programs["central"] = s.Central[0]
@@ -251,6 +306,29 @@ func (s *Stack) check() error {
 	return nil
 }
 
+// checkTuned checks the tuned values of options.
+func (s *Stack) checkTuned() error {
+	for name, t := range s.Tuned {
+		o, known := s.Options[name]
+		switch why := o.fault(t.Value); {
+		case !known:
+			return fmt.Errorf("tuned.%s: there is no such option; the options are %s", name, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
+		case t.Rounds < 0 || t.Most < 0:
+			return fmt.Errorf("tuned.%s is %s: rounds and most must be numbers, 0 or above", name, t)
+		case t.Rounds == 0 && t.Most > 0:
+			return fmt.Errorf("tuned.%s.rounds is missing: most is the limit of a number of rounds", name)
+		case t.Rounds > 0 && unit(name) == 0:
+			return fmt.Errorf("tuned.%s is a number of rounds, but the name of the option ends with neither _s nor _ms", name)
+		case t.Rounds == 0 && why != "":
+			return fmt.Errorf("tuned.%s is %s: it %s", name, t, why)
+		}
+	}
+	if len(s.Tuned) > 0 && s.Untuned != "" {
+		return errors.New("untuned says why nothing can be tuned, but there is tuned: remove one of the two")
+	}
+	return nil
+}
+
 // prefix marks names of stacks where results name a policy.
 const prefix = "stack:"
 
@@ -263,24 +341,35 @@ func Labelled(label string) (text string, ok bool) { return strings.CutPrefix(la
 // Chosen is a stack with options.
 type Chosen struct {
 	*Stack
-	Values map[string]float64 // of all options
+	// Values are of all options. Those that are numbers of rounds are 0 before Fit.
+	Values map[string]float64
+	rounds map[string]Tuned // the others
 }
 
-// Choose reads a stack as users name it: NAME[:option=value]…, where NAME may be a
-// folder.
+// tunedWord is in the place of an option, for the tuned values of all options.
+const tunedWord = "tuned"
+
+// Choose reads a stack as users name it: NAME[:tuned][:option=value]…, where NAME may be
+// a folder. An option's value has priority over the tuned one.
 func Choose(text string) (*Chosen, error) {
 	name, rest, found := strings.Cut(text, ":")
 	s, err := Find(name)
 	if err != nil {
 		return nil, err
 	}
-	c := &Chosen{Stack: s, Values: map[string]float64{}}
+	c := &Chosen{Stack: s, Values: map[string]float64{}, rounds: map[string]Tuned{}}
 	for option, o := range s.Options {
 		c.Values[option] = o.Default
 	}
 	options := "the stack has no options"
 	if len(s.Options) > 0 {
 		options = "the options of this stack are " + strings.Join(slices.Sorted(maps.Keys(s.Options)), ", ")
+	}
+	if first, more, others := strings.Cut(rest, ":"); found && first == tunedWord {
+		if err := c.tune(text); err != nil {
+			return nil, err
+		}
+		rest, found = more, others
 	}
 	given := map[string]bool{}
 	for found {
@@ -300,8 +389,32 @@ func Choose(text string) (*Chosen, error) {
 			return nil, errs.Usagef("stack %s: %s is %q: it %s", text, option, value, cmp.Or(why, "must be a number"))
 		}
 		c.Values[option] = number
+		delete(c.rounds, option)
 	}
 	return c, nil
+}
+
+// tune takes the tuned values.
+func (c *Chosen) tune(text string) error {
+	if len(c.Tuned) == 0 {
+		return errs.Usagef("stack %s: it cannot be tuned: %s", text, cmp.Or(c.Untuned, settings+" has no tuned values"))
+	}
+	for option, t := range c.Tuned {
+		if t.Rounds > 0 {
+			c.rounds[option], c.Values[option] = t, 0
+		} else {
+			c.Values[option] = t.Value
+		}
+	}
+	return nil
+}
+
+// Fit sets the options that are numbers of rounds. round is how long a round takes
+// without faults.
+func (c *Chosen) Fit(round time.Duration) {
+	for option, t := range c.rounds {
+		c.Values[option] = t.in(round, option, c.Options[option])
+	}
 }
 
 // Limits of a probe. It imports torch, perhaps on a busy machine.

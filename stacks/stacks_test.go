@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"testbed/internal/errs"
 	"testbed/internal/testenv"
@@ -27,7 +28,8 @@ func TestLibrary(t *testing.T) {
 	}{
 		"gloo":     {true, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"quiet_s", "timeout_s"}},
 		"hivemind": {false, true, []faults.Op{faults.CoordinatorCrash, faults.Fail, faults.FailReduce, faults.Leave}, []string{"allreduce_s", "matchmaking_s", "wait_for_all"}},
-		"pccl":     {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"attempts"}},
+		"pccl":     {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"attempts", "connections", "quantisation"}},
+		"torchft":  {false, true, []faults.Op{faults.Fail, faults.FailReduce, faults.Leave}, []string{"diloco", "heartbeat_timeout_ms", "init_sync", "join_timeout_ms", "min_replicas", "quorum_retries", "quorum_timeout_s", "timeout_s"}},
 	} {
 		s, err := stacks.Find(name)
 		if err != nil {
@@ -110,6 +112,16 @@ func TestErrors(t *testing.T) {
 		sound + "|- a":                    "test/stack.yaml:1: the file must have fields with values",
 		sound + "|a: [":                   "test/stack.yaml:1: this is not YAML: ",
 		sound + "|" + sound + "---\na: b": "test/stack.yaml:9: the file has more than one document",
+		"remedy: install it|remedy: install it\ntuned: {none: 1}":               "test/stack.yaml: tuned.none: there is no such option; the options are wait_s",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: -1}":            "tuned.wait_s is -1: it must be a number, 0 or above",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: soon}":          "test/stack.yaml:7: tuned.wait_s is soon: it must be a number",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: .inf}":          "test/stack.yaml:7: tuned.wait_s is .inf: it must be a number",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {round: 1}}":    "test/stack.yaml:7: tuned.wait_s.round: there is no such field; the fields are rounds, most",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {rounds: -1}}":  "tuned.wait_s is -1 rounds: rounds and most must be numbers, 0 or above",
+		"remedy: install it|remedy: install it\ntuned: {wait_s: {most: 1}}":     "tuned.wait_s.rounds is missing",
+		"remedy: install it|remedy: install it\nuntuned: a\ntuned: {wait_s: 1}": "untuned says why nothing can be tuned, but there is tuned",
+		"options: {wait_s: {|tuned: {wait: {rounds: 1}}\noptions: {wait: {":     "tuned.wait is a number of rounds, but the name of the option ends with neither _s nor _ms",
+		"options: {wait_s: {|tuned: {wait_s: 3}\noptions: {wait_s: {most: 2, ":  "tuned.wait_s is 3: it must be a number from 0 to 2",
 	} {
 		old, new, _ := strings.Cut(change, "|")
 		if !strings.Contains(sound, old) {
@@ -129,7 +141,8 @@ func TestErrors(t *testing.T) {
 		t.TempDir() + "/": "has no readable stack.yaml: no such file",
 		"gloo:x=1":        "the options of this stack are quiet_s, timeout_s", "gloo:timeout_s=-1": "it must be a number, 0.1 or above", "gloo:timeout_s": "not OPTION=VALUE",
 		"gloo:timeout_s=nan": "it must be a number", "gloo:timeout_s=inf": "it must be a number", "gloo:timeout_s=1:timeout_s=2": "timeout_s is given twice", "gloo:": "is not OPTION=VALUE",
-		"hivemind:wait_for_all=2": "it must be a number from 0 to 1",
+		"hivemind:wait_for_all=2": "it must be a number from 0 to 1", "pccl:connections=0": "from 1 to 16", "pccl:connections=17": "from 1 to 16",
+		"gloo:tuned:tuned": "\"tuned\" is not OPTION=VALUE", "gloo:tuned:": "is not OPTION=VALUE", "gloo:timeout_s=1:tuned": "\"tuned\" is not OPTION=VALUE",
 	} {
 		if _, err := stacks.Choose(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
@@ -147,6 +160,48 @@ func TestChoose(t *testing.T) {
 	}
 	if _, is := stacks.Labelled("torchft"); is {
 		t.Error("a policy is no stack")
+	}
+}
+
+// TestTuned: tuned values follow the length of a round up to their limit, and give way to
+// those of the user.
+func TestTuned(t *testing.T) {
+	c, err := stacks.Choose("gloo:tuned")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round, want := range map[time.Duration][2]float64{2 * time.Second: {2, 1}, time.Second: {1, 0.5}, time.Minute: {3, 2}} {
+		c.Fit(round)
+		if got := [2]float64{c.Values["timeout_s"], c.Values["quiet_s"]}; got != want {
+			t.Errorf("rounds of %v: %v, want %v", round, got, want)
+		}
+	}
+	c, err = stacks.Choose("torchft:tuned:timeout_s=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Fit(2 * time.Second)
+	if v := c.Values; v["join_timeout_ms"] != 3000 || v["heartbeat_timeout_ms"] != 5000 || v["timeout_s"] != 7 || v["quorum_timeout_s"] != 60 {
+		t.Errorf("%v", v)
+	}
+	c, err = stacks.Choose("gloo:tuned:quiet_s=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Fit(2 * time.Second); c.Values["quiet_s"] != 4 || c.Values["timeout_s"] != 2 {
+		t.Errorf("%v", c.Values)
+	}
+	if _, err := stacks.Choose("pccl:tuned"); err == nil || !strings.Contains(err.Error(), "it cannot be tuned: no option decides") {
+		t.Errorf("%v", err)
+	}
+	for _, name := range stacks.Names() {
+		s, err := stacks.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Tuned) > 0 == (s.Untuned != "") {
+			t.Errorf("%s has neither tuned values nor a reason, or both", name)
+		}
 	}
 }
 

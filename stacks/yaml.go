@@ -43,7 +43,7 @@ func syntaxError(err error) error {
 }
 
 // fill decodes a node into a value: a struct with yaml tags, a map from text, a list, text
-// or a number.
+// or a number. A struct with a method plain may be a number, too.
 func fill(n *yaml.Node, field string, v reflect.Value) error {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -58,11 +58,8 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil // as if it were not there
 	}
-	if own, is := v.Addr().Interface().(yaml.Unmarshaler); is {
-		if err := own.UnmarshalYAML(n); err != nil {
-			return wrong("%w", err)
-		}
-		return nil
+	if s, is := v.Addr().Interface().(interface{ plain() *float64 }); is && n.Kind == yaml.ScalarNode {
+		return fill(n, field, reflect.ValueOf(s.plain()).Elem())
 	}
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -26,6 +26,9 @@ type stackState struct {
 	// What it cannot do, with reasons, by inject.
 	Cannot  map[string]string        `json:"cannot"`
 	Options map[string]stacks.Option `json:"options"` // Its options.
+	// The values of options of NAME:tuned.
+	Tuned   map[string]stacks.Tuned `json:"tuned,omitempty"`
+	Untuned string                  `json:"untuned,omitempty"` // Why there are none.
 }
 
 func stacksCommand() *cobra.Command {
@@ -37,6 +40,10 @@ testbed compare --stack play as a whole, in place of a policy. A stack brings it
 own membership and its own all-reduce. For each stack the list shows its version,
 or what is missing on this machine and how to install it, its options, and the
 injects that it cannot play.
+
+Time-outs decide much of what stacks do. --stack NAME:tuned takes the tuned values
+instead of the defaults. They follow one rule for all stacks: a dead worker is
+noticed within 5 s, and nobody waits for a slow worker for more than 1.5 rounds.
 
 A name with a slash is the folder of a stack of your own.`,
 	}
@@ -67,6 +74,12 @@ A name with a slash is the folder of a stack of your own.`,
 			}
 			for _, name := range sortedKeys(s.Options) {
 				fmt.Fprintf(w, "\t%s=%g\t%s\n", name, s.Options[name].Default, s.Options[name].Description)
+			}
+			for _, name := range sortedKeys(s.Tuned) {
+				fmt.Fprintf(w, "\ttuned %s\t%s\n", name, s.Tuned[name])
+			}
+			if s.Untuned != "" {
+				fmt.Fprintf(w, "\tnot tuned\t%s\n", s.Untuned)
 			}
 			for _, op := range sortedKeys(s.Cannot) {
 				fmt.Fprintf(w, "\tcannot play %s\t%s\n", op, s.Cannot[op])
@@ -115,7 +128,7 @@ func stateOf(ctx context.Context, name string) (stackState, error) {
 	if err != nil {
 		return stackState{}, err
 	}
-	state := stackState{Name: name, Description: s.Description, Ours: s.Ours, Inexact: s.Inexact, Cannot: map[string]string{}, Options: s.Options}
+	state := stackState{Name: name, Description: s.Description, Ours: s.Ours, Inexact: s.Inexact, Cannot: map[string]string{}, Options: s.Options, Tuned: s.Tuned, Untuned: s.Untuned}
 	for op, why := range s.Cannot {
 		state.Cannot[string(op)] = why
 	}

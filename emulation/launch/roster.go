@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/emulation/monitor"
 	"testbed/internal/cpuwait"
 )
 
@@ -130,19 +131,6 @@ func state(pid int) byte {
 	return 0
 }
 
-// processorTime is a process's processor time in all its threads. ok is false
-// if it has ended.
-func processorTime(pid int) (time.Duration, bool) {
-	// The clock of another process, clock_getcpuclockid(3): its number is made of
-	// the complement of the process's number, and of the kind, which is 2.
-	const kind = 2
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|kind), &ts); err != nil {
-		return 0, false
-	}
-	return time.Duration(ts.Nano()), true
-}
-
 // meter adds up the processor time of a node's processes.
 type meter struct {
 	last  map[int]time.Duration
@@ -158,7 +146,7 @@ func (m *meter) read(pids []int) time.Duration {
 		if _, is := now[pid]; is {
 			return
 		}
-		t, lives := processorTime(pid)
+		t, lives := monitor.ProcessorTime(pid)
 		if before := m.last[pid]; !lives || t < before { // it has ended, or its number belongs to another process
 			m.ended += before
 		}

@@ -45,3 +45,21 @@ func TestRunnableWaitOfThisProcess(t *testing.T) {
 		t.Errorf("a process that does not exist waited %v", d)
 	}
 }
+
+// TestMeter: the time of a node's processes is that of all of them, one after the other.
+func TestMeter(t *testing.T) {
+	m := Meter{}
+	first := m.Read("w0", os.Getpid())
+	if first <= 0 || m.Read("w1", 0) != 0 {
+		t.Fatalf("this process has computed for %v, no process for %v", first, m.Read("w1", 0))
+	}
+	for d := first; d <= first; d = m.Read("w0", os.Getpid()) { // ends, because it computes
+	}
+	dead := m.Read("w0", 0)
+	if dead <= first || m.Read("w0", 0) != dead {
+		t.Errorf("a process that has ended: %v, then %v; while it ran: %v", dead, m.Read("w0", 0), first)
+	}
+	if next := m.Read("w0", os.Getpid()); next < 2*dead {
+		t.Errorf("after another process %v, want at least twice %v", next, dead)
+	}
+}

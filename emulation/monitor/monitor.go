@@ -31,6 +31,15 @@ type Round struct {
 	fidelity.Verdict
 	Measured          fidelity.Measurements `json:"measured"`
 	RouterLatenessMax time.Duration         `json:"router_lateness_max_ns,omitempty"`
+	// Nodes have what each worker's node has sent and computed since the run began.
+	// Nodes on other hosts are absent.
+	Nodes map[string]NodeUse `json:"nodes,omitempty"`
+}
+
+// NodeUse is what a worker's node has sent, and what its processes have computed.
+type NodeUse struct {
+	Sent      uint64        `json:"sent_bytes"` // of Ethernet frames
+	Processor time.Duration `json:"cpu_ns"`
 }
 
 // Sample is the state of everything observed, at the end of a round or of the
@@ -40,6 +49,8 @@ type Sample struct {
 	Machine Machine
 	// Waits is how long each worker has waited for a processor so far.
 	Waits map[string]time.Duration
+	// Nodes is the use of each worker's node on this host so far.
+	Nodes map[string]NodeUse
 	// Busy is the links' observations since the beginning of the round, or of the
 	// run.
 	Busy []BusyLink
@@ -130,6 +141,13 @@ func (m *Monitor) EndRound(round, participants int, s Sample) {
 		r.Measured.CPUWait = max(r.Measured.CPUWait, float64(d-m.last.Waits[name])/float64(took))
 	}
 	s.enter(m.last, &r.Measured)
+	for name, now := range s.Nodes {
+		if r.Nodes == nil {
+			r.Nodes = map[string]NodeUse{}
+		}
+		before := m.started.Nodes[name]
+		r.Nodes[name] = NodeUse{Sent: now.Sent - before.Sent, Processor: now.Processor - before.Processor}
+	}
 	m.rounds, m.asked, m.ends = append(m.rounds, r), append(m.asked, r), append(m.ends, s.At)
 	m.last, m.open, m.shared, m.inject = s, nil, nil, 0
 }

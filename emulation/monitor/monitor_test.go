@@ -200,3 +200,21 @@ func TestTheCauseComesFirst(t *testing.T) {
 		t.Errorf("%q", v.Reasons)
 	}
 }
+
+// TestNodesOfRounds: the use of a node counts from the beginning of the run.
+func TestNodesOfRounds(t *testing.T) {
+	m := New(2, allreduce.Ring)
+	use := func(sent uint64, cpu time.Duration) Sample {
+		return Sample{Nodes: map[string]NodeUse{"w0": {sent, cpu}}}
+	}
+	m.Begin(use(1000, 100*ms))
+	m.EndRound(1, 1, use(1500, 150*ms))
+	m.EndRound(2, 1, use(2500, 400*ms))
+	r := m.Conclude(Sample{}, nil, 0)
+	if got := r.Rounds[0].Nodes["w0"]; got != (NodeUse{500, 50 * ms}) {
+		t.Errorf("round 1: %+v", got)
+	}
+	if got := r.Rounds[1].Nodes["w0"]; got != (NodeUse{1500, 300 * ms}) {
+		t.Errorf("round 2: %+v", got)
+	}
+}

@@ -74,6 +74,9 @@ func (g *Ground) RecordBegin(commands map[string][]string, rule Rule) error {
 		Schema: record.Schema, Scenario: g.spec.Name, Links: string(g.Links.Backend), TimeScale: g.spec.Faults.TimeScale, Dilation: g.spec.Faults.Dilation,
 		Commands: commands, Clock: string(rule),
 	}
+	if tcp, err := g.Links.Kernel.TCP(); err == nil { // this host may have no node
+		run.TCP = tcp
+	}
 	for _, n := range g.spec.Plan.Nodes {
 		run.Nodes = append(run.Nodes, n.Name)
 	}

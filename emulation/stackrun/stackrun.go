@@ -101,6 +101,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 		return record.Summary{}, err
 	}
 	values.PolicyName = o.Label
+	o.Stack.Fit(values.ClockDuration(values.TypicalStep() * policy.Time(values.InnerSteps)))
 	if err := fits(values, o.Stack); err != nil {
 		return record.Summary{}, err
 	}
@@ -300,7 +301,8 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 	sum.Dir = string(p.dir)
 	sum.Ignored = p.o.Scenario.Ignored(record.Real, false)
 	sum.Stack = &record.Stack{
-		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, LeftOut: launch.LeftOut(p.s, len(p.o.Stack.Central) > 0, p.o.Stack.Cannot), Missed: result.Missed,
+		Name: p.o.Stack.Name, Version: a.Version, Options: p.o.Stack.Values, TCP: p.tcp(),
+		LeftOut: launch.LeftOut(p.s, len(p.o.Stack.Central) > 0, p.o.Stack.Cannot), Missed: result.Missed,
 		FailedReductions: a.Attempts, Failures: a.Failures, Disputes: a.Disputes,
 	}
 	cause := result.Cause
@@ -356,4 +358,12 @@ func (p *player) links() string {
 		return p.events[0].Run.Links
 	}
 	return p.o.Links
+}
+
+// tcp is the congestion control of TCP in the nodes, empty if they were not made.
+func (p *player) tcp() string {
+	if len(p.events) > 0 && p.events[0].Run != nil {
+		return p.events[0].Run.TCP
+	}
+	return ""
 }

@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"testbed/internal/errs"
 	"testbed/policy"
 	"testbed/record"
 	"testbed/scenarios/resolved"
@@ -29,6 +30,10 @@ const (
 
 // mostDisputes limits the list of contradictions.
 const mostDisputes = 20
+
+// mostParts is the most parts that an adapter reduces apart from each other, such as one
+// for each connection. Each has whole slices.
+const mostParts = 16
 
 // Result is the account of a run.
 type Result struct {
@@ -50,6 +55,7 @@ type commit struct {
 	sent     int64
 	hash     string
 	slices   [][]float64
+	worlds   []int // workers in each part of the average, if the lanes are apart from them
 }
 
 // arrival is a worker's report that it has come to a reduction.
@@ -446,12 +452,39 @@ func (c *clerk) agreed(t policy.Time, e *record.ProgramEvent, round int) {
 	}
 }
 
+// mostSlices is the most slices of a vector: as many as workers, rounded up so that each
+// part has whole ones.
+func (c *clerk) mostSlices() int { return len(c.s.Workers) + mostParts - 1 }
+
+// worlds are the numbers of workers in the parts of an average; nil if the mark has none.
+func (c *clerk) worlds(e *record.ProgramEvent) []int {
+	value := e.Fields["worlds"]
+	if value == nil {
+		return nil
+	}
+	list, is := value.([]any)
+	var all []int
+	for _, w := range list {
+		if n, number := w.(float64); number && n == math.Trunc(n) && n >= 1 && n <= float64(len(c.s.Workers)) {
+			all = append(all, int(n))
+		}
+	}
+	if is && len(all) == len(list) && len(all) <= mostParts {
+		return all
+	}
+	if which := e.Node + " commit worlds"; !c.wrong[which] {
+		c.wrong[which] = true
+		c.dispute("%s: the worlds of the mark commit are %s, which are not the numbers of workers in at most %d parts", e.Node, shown(value), mostParts)
+	}
+	return nil
+}
+
 func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time, e *record.ProgramEvent) {
 	f := e.Fields
 	m := commit{at: t, duration: took, sent: int64(c.optional(e, "tx", largest, "which is no number of bytes")), hash: text(f, "hash")}
 	blocks, _ := f["lanes"].([]any)
-	if n := len(c.s.Workers); len(blocks) > n {
-		c.dispute("round %d: %s reports the lanes of %d slices, but the vector has %d", round, id.Node(), len(blocks), n)
+	if n := c.mostSlices(); len(blocks) > n {
+		c.dispute("round %d: %s reports the lanes of %d slices, but the vector has at most %d", round, id.Node(), len(blocks), n)
 		blocks = nil
 	}
 	for _, b := range blocks {
@@ -466,6 +499,7 @@ func (c *clerk) commit(t policy.Time, id policy.ID, round int, took policy.Time,
 		}
 		m.slices = append(m.slices, block)
 	}
+	m.worlds = c.worlds(e)
 	if c.commits[round] == nil {
 		c.commits[round] = map[policy.ID]commit{}
 	}
@@ -668,6 +702,9 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 			} else if strings.Join(here, " ") != strings.Join(group, " ") {
 				c.dispute("round %d: parts of the average of %s contain the work of different workers: one part that of %s, another part that of %s", round, by.Node(), strings.Join(group, " "), strings.Join(here, " "))
 			}
+		}
+		if slices.ContainsFunc(m.worlds, func(n int) bool { return n != len(group) }) {
+			c.dispute("round %d: the average of %s has the work of %s, but its parts are averages of %v workers", round, by.Node(), errs.Count(len(group), "worker"), m.worlds)
 		}
 		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {
 			c.dispute("round %d: %s reports that it took part (inner steps: %d), but its own average lacks its work", round, by.Node(), a.steps)

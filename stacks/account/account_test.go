@@ -163,10 +163,29 @@ func TestDisputes(t *testing.T) {
 		"a part alone": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody)+","+lanes([3]float64{1, 2, 1}, nobody, nobody))
 		}, "parts of the average of w0 contain the work of different workers: one part that of w0 w1, another part that of w0"},
+		"a part of fewer": {func(s *story) {
+			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 1], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+		}, "the average of w0 has the work of 2 workers, but its parts are averages of [2 1] workers"},
+		"parts of all": {func(s *story) {
+			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
+			for _, node := range []string{"w0", "w1"} {
+				s.mark(1030, node, "commit", `"round": 1, "hash": "h", "worlds": [2, 2], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+			}
+		}, ""},
+		"no worlds": {func(s *story) {
+			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
+			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 1e300], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
+		}, "w0: the worlds of the mark commit are [2,1e+300], which are not the numbers of workers in at most 16 parts"},
+		"slices of 16 parts": {func(s *story) {
+			s.round(1000, 1, strings.Repeat(lanes(half(1), half(1), nobody)+",", 17)+lanes(half(1), half(1), nobody))
+		}, ""},
 		"many slices": {func(s *story) {
-			one := lanes(half(1), half(1), nobody)
-			s.round(1000, 1, one+","+one+","+one+","+one)
-		}, "round 1: w0 reports the lanes of 4 slices, but the vector has 3"},
+			s.round(1000, 1, strings.Repeat(lanes(half(1), half(1), nobody)+",", 18)+lanes(half(1), half(1), nobody))
+		}, "round 1: w0 reports the lanes of 19 slices, but the vector has at most 18"},
 		"no lanes":      {func(s *story) { s.round(1000, 1, "") }, "w0 does not report its average"},
 		"too few lanes": {func(s *story) { s.round(1000, 1, "[1, 2]") }, "w0 reports a vector of 2 lanes, but the vector has 12"},
 		"a gap":         {func(s *story) { s.round(1000, 2, lanes(half(2), half(2), nobody)) }, "w0 reports that round 2 is complete, but the last complete round is 0"},

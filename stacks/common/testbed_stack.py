@@ -160,11 +160,11 @@ def sent_bytes(interface="eth0"):
 
 class Vector:
     """The vector that is averaged: the values, and lanes for each worker at the head
-    of each of as many slices as there are workers."""
+    of each slice. By default there are as many slices as workers."""
 
-    def __init__(self, run):
+    def __init__(self, run, slices=None):
         self.run = run
-        self.slices = len(run.workers)
+        self.slices = slices or len(run.workers)
         self.block = LANES * len(run.workers)
         self.length = run.spec["values"] + self.slices * self.block
         self.starts = [k * self.length // self.slices for k in range(self.slices)] + [self.length]
@@ -198,9 +198,9 @@ class Vector:
             out[low:high] = self.data[start:end]
         return out
 
-    def contributors(self):
-        """How many have contributed, after a sum."""
-        return round(float(self.data[: self.block : LANES].sum()))
+    def contributors(self, at=0):
+        """How many have contributed to the slice that begins there, after a sum."""
+        return round(float(self.data[at : at + self.block : LANES].sum()))
 
     def lanes(self):
         """The averaged lanes, as a list for each different slice. Slices that differ in
@@ -221,6 +221,8 @@ class Model:
         self.run = run
         self.steps = 0
         self.state = np.zeros(run.spec["values"], np.float32)
+        # All values differ, so that a sum in another order shows in the hash.
+        self._gradient = np.random.default_rng(run.index).standard_normal(len(self.state), np.float32)
 
     @property
     def round(self):
@@ -228,10 +230,9 @@ class Model:
         return self.steps + 1
 
     def contribution(self):
-        """The pseudo-gradient of a round: a different one of each worker."""
-        out = np.full(self.state.shape, (self.run.index + 1) * 1e-3, np.float32)
-        out[:: max(1, len(out) // 97)] += self.steps % 7
-        return out
+        """The pseudo-gradient of a round: a different one of each worker, and in each
+        round."""
+        return np.roll(self._gradient, self.steps)
 
     def step(self, mean):
         self.state += mean

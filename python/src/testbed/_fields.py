@@ -152,8 +152,8 @@ class Real(_Fields):
     checkpoint_every: outer steps between checkpoints; 0 is none (default 5)
     upload: outer states sent to a store on the network.
     tcp: congestion control of TCP connections in the nodes, as the kernel names it. It is for
-        programs in `testbed net` and for rivals of the ring; workers speak QUIC. The default
-        holds if nodes may choose (default "reno")
+        users' programs, stacks and rivals of the ring; workers speak QUIC. The default holds if
+        nodes may choose (default "reno")
     links: the properties of the network's links.
     all_reduce: how workers average their pseudo-gradients.
     injects: faults and changes of links. The simulator's default network, which has no links,

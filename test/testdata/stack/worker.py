@@ -29,9 +29,19 @@ def nonsense(run):
     os.write(fd, b'{"type": "half')
 
 
+def models_of(run):
+    """The outer states of all workers, which differ in what they contribute."""
+    own, models = run.index, []
+    for run.index in range(len(run.workers)):
+        models.append(Model(run))
+    run.index = own
+    return models
+
+
 def play(run):
     mode, last = run.options["mode"], run.node == run.workers[-1]
-    vector, model = Vector(run), Model(run)
+    vector, models = Vector(run), models_of(run)
+    model = models[run.index]
     central = run.await_announced("coordinator")
     if mode == TOO_SOON and last:
         os._exit(0)
@@ -62,11 +72,12 @@ def play(run):
         total = 0
         for k in range(len(run.workers) - (1 if mode == LIES else 0)):
             run.index = k
-            vector.fill(model.contribution(), model.round, run.spec["inner_steps"])
+            vector.fill(models[k].contribution(), model.round, run.spec["inner_steps"])
             total = total + vector.data
         run.index = run.workers.index(run.node)
         vector.data[:] = total / (len(run.workers) - (1 if mode == LIES else 0))
-        model.step(vector.values())
+        for each in models:
+            each.step(vector.values())
         run.mark("commit", round=model.steps, lanes=vector.lanes(), hash=model.hash(), duration_us=1, tx=run.sent())
 
 
