@@ -160,20 +160,20 @@ func TestSettingsCheckNamesTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, spoil := range map[string]func(*Settings){
-		"workers: 1":            func(s *Settings) { s.Workers = 1 },
-		"elements: 0":           func(s *Settings) { s.Elements = 0 },
-		"repeat: 0":             func(s *Settings) { s.Repeat = 0 },
-		"warmup: -1":            func(s *Settings) { s.Warmup = -1 },
-		"connections: 65":       func(s *Settings) { s.Connections = 65 },
-		"groups: 0":             func(s *Settings) { s.Groups = 0 },
-		"groups: 5":             func(s *Settings) { s.Groups = 5 },
-		"order: best":           func(s *Settings) { s.Order = "best" },
-		"order: optimised":      func(s *Settings) { s.Order = OptimisedOrder }, // direct has none
+		"workers: 1":           func(s *Settings) { s.Workers = 1 },
+		"elements: 0":          func(s *Settings) { s.Elements = 0 },
+		"repeat: 0":            func(s *Settings) { s.Repeat = 0 },
+		"warmup: -1":           func(s *Settings) { s.Warmup = -1 },
+		"connections: 65":      func(s *Settings) { s.Connections = 65 },
+		"groups: 0":            func(s *Settings) { s.Groups = 0 },
+		"groups: 5":            func(s *Settings) { s.Groups = 5 },
+		"order: best":          func(s *Settings) { s.Order = "best" },
+		"order: optimised":     func(s *Settings) { s.Order = OptimisedOrder }, // direct has none
 		"bits is 5":            func(s *Settings) { s.Bits = 5 },
 		"entropy is \"maybe\"": func(s *Settings) { s.Entropy = "maybe" },
-		"algorithm: tree":       func(s *Settings) { s.Algorithm = "tree" },
+		"algorithm: tree":      func(s *Settings) { s.Algorithm = "tree" },
 		"block is 7":           func(s *Settings) { s.Block = 7 },
-		"data: lognormal":       func(s *Settings) { s.Data = "lognormal" },
+		"data: lognormal":      func(s *Settings) { s.Data = "lognormal" },
 	} {
 		s := good
 		spoil(&s)

@@ -145,21 +145,21 @@ func TestBadAxesAndSeeds(t *testing.T) {
 	seeds := func(text string) error { _, err := sweep.ParseSeeds(text); return err }
 	list := func(text string) error { _, err := sweep.ParseList("list", []byte(text)); return err }
 	for want, err := range map[string]error{
-		"inner_steps has no values: write for example policy.straggler.k=1,2,3":            axis("inner_steps"),
-		"inner_steps takes the value 3 twice: keep one":                                    axis("inner_steps=3,4,3"),
-		"seed cannot be varied as a field: give the seeds with --seeds":                    axis("seed=1,2"),
-		"inner_steps is given twice: keep one":                                             axis("inner_steps=1", "inner_steps=2"),
-		"inner_stepz is not a field; did you mean inner_steps?":                            axis("inner_stepz=1"),
+		"inner_steps has no values: write for example policy.straggler.k=1,2,3":             axis("inner_steps"),
+		"inner_steps takes the value 3 twice: keep one":                                     axis("inner_steps=3,4,3"),
+		"seed cannot be varied as a field: give the seeds with --seeds":                     axis("seed=1,2"),
+		"inner_steps is given twice: keep one":                                              axis("inner_steps=1", "inner_steps=2"),
+		"inner_stepz is not a field; did you mean inner_steps?":                             axis("inner_stepz=1"),
 		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:            seeds("2..1"),
 		`seeds: "x" is not a range of whole numbers; write for example 1..10`:               seeds("x"),
 		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:          seeds("0..18446744073709551615"),
 		"list: the file contains no assignment; write one JSON object on each line":         list("\n\n"),
 		`list:2: the assignment is not a JSON object; write for example {"inner_steps": 4}`: list("{}\n[]"),
-		"list:1: inner_steps is given twice: keep one":                                     list(`{"inner_steps":1,"inner_steps":2}`),
-		"list:1: inner_steps must be a single number or text":                              list(`{"inner_steps":[1]}`),
+		"list:1: inner_steps is given twice: keep one":                                      list(`{"inner_steps":1,"inner_steps":2}`),
+		"list:1: inner_steps must be a single number or text":                               list(`{"inner_steps":[1]}`),
 		"list:1: text follows the JSON object; write one object on each line":               list(`{"inner_steps":1}{}`),
 		"list:1: the assignment is not a JSON object: the object does not end":              list(`{"inner_steps":1`),
-		"list:3: inner_stepz is not a field; did you mean inner_steps?":                    list("{}\n\n" + `{"inner_stepz":1}`),
+		"list:3: inner_stepz is not a field; did you mean inner_steps?":                     list("{}\n\n" + `{"inner_stepz":1}`),
 		`list:1: inner_steps: "1.5" is not a whole number; write only digits`:               list(`{"inner_steps":1.5}`),
 	} {
 		if err == nil || err.Error() != want {

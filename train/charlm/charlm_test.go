@@ -442,7 +442,7 @@ func TestSample(t *testing.T) {
 		"9 parameters were given, but the model has": second(c.Sample(outer[:9], nil, 1, 1, 1)),
 		"neither number may be negative":             second(c.Sample(outer, nil, 1, -1, 1)),
 		"-1 bytes":                                   second(c.Sample(outer, nil, -1, 1, 1)),
-		"predictions are not finite":    second(c.Sample(broken, nil, 1, 1, 1)),
+		"predictions are not finite":                 second(c.Sample(broken, nil, 1, 1, 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
