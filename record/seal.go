@@ -116,7 +116,7 @@ func (d Dir) ReadSummary() (sum Summary, seal *Seal, err error) {
 		return fail(fmt.Errorf("%s: %w", d.Path(SummaryFile), err))
 	}
 	if sum.Policy == "" || sum.World == "" {
-		return fail(fmt.Errorf("%s: the file has no policy or no world, so it is not the summary of a run", d.Path(SummaryFile)))
+		return fail(fmt.Errorf("%s: the field policy or world is missing, so the file is not the summary of a run; name the directory of a run, or restore an intact copy", d.Path(SummaryFile)))
 	}
 	if of.Seal != nil {
 		if of.Seal.SHA256[EventsFile] == "" {

@@ -554,7 +554,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 			dir := run()
 			write(t, `{"scenario":"persistent_straggler"}`, dir, "summary.json")
 			return []string{dir}
-		}, "x/summary.json: the file has no policy or no world, so it is not the summary of a run"},
+		}, "x/summary.json: the field policy or world is missing, so the file is not the summary of a run; name the directory of a run, or restore an intact copy"},
 		{"a newer format", func() []string {
 			dir := run()
 			write(t, strings.Replace(original("real-straggler/events.jsonl"), `"schema":1`, `"schema":9`, 1), dir, "events.jsonl")

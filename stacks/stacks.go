@@ -184,7 +184,7 @@ func Find(name string) (*Stack, error) {
 			return nil, fmt.Errorf("looking for the folder of the stack %s: %w", name, err)
 		}
 		if about, err := os.Stat(dir); err != nil || !about.IsDir() || dir == "/" {
-			return nil, errs.Usagef("%s is not the folder of a stack: name a folder with a %s; options follow after a colon, as in %s:timeout_s=5", name, settings, name)
+			return nil, errs.Usagef("%s is not the folder of a stack; name a folder that contains %s, such as ./mine, or ./mine:timeout_s=5 with an option", name, settings)
 		}
 		return read(os.DirFS(dir), filepath.Base(dir), dir)
 	}

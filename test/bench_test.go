@@ -505,7 +505,7 @@ func TestBenchUsage(t *testing.T) {
 		"bench ring --links carrier":                               "--links carrier",
 		"bench ring --links bridge --loss 1%":                      "--links bridge neither delays",
 		"bench ring --against nccl":                                "--against nccl: choose from iperf3, gloo, pccl",
-		"bench ring --tcp reno":                                    "--tcp is for other programs",
+		"bench ring --tcp reno":                                    "--tcp applies only to the programs of --against",
 		"bench ring --against gloo:connections=2":                  "gloo has no options",
 		"bench ring --against pccl:connections=17":                 "connections must be a number between 1 and 16",
 		"bench ring --against pccl:quantisation=int4":              "choose the quantisation from none, min_max and zero_point_scale",

@@ -16,7 +16,7 @@ func TestEmulateInTheSimulator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"6 nodes at 50 Mbit/s, 60 ms of round trip", "nothing was played on a real network", "Test of the assumptions", "The run itself, 6 nodes", "scenario and records: " + dir} {
+	for _, want := range []string{"6 nodes at 50 Mbit/s, 60 ms of round trip", "nothing was run on the emulated network", "Test of the assumptions", "The run itself, 6 nodes", "scenario and records: " + dir} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

@@ -118,7 +118,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case f.calibration != "" && cmd.Flags().Changed("variant"):
 		return errs.Usagef("--calibration shows all variants; leave --variant out")
 	case (f.calibration != "" || len(f.sweep) > 0 || f.html != "") && (f.reliability != "" || f.list):
-		return errs.Usagef("--calibration, --sweep and --html need a run: a file, --preset, or the defaults; leave --reliability and --list out")
+		return errs.Usagef("--calibration, --sweep and --html apply only to the estimate of a run: leave --reliability and --list out")
 	case f.html != "" && (f.csv || f.json):
 		return errs.Usagef("--html cannot be combined with --csv or --json; choose one of them")
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):

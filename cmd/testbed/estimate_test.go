@@ -73,7 +73,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--calibration: reading the calibration: open nowhere.json", []string{"--calibration", "nowhere.json"}},
 		{"--calibration " + bare + ": straggler has no coefficient: calibrate again", []string{"--calibration", bare}},
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
-		{"--calibration, --sweep and --html need a run", []string{"--list", "--sweep", "mfu=0.3"}},
+		{"--calibration, --sweep and --html apply only to the estimate of a run", []string{"--list", "--sweep", "mfu=0.3"}},
 		{"--csv needs --sweep", []string{"--csv"}},
 		{"--html cannot be combined with --csv or --json", []string{"--html", "x.html", "--json"}},
 		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},

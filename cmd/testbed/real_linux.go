@@ -99,7 +99,7 @@ func playReal(ctx context.Context, r experiment.Run, links string, f *realFlags,
 // playStack plays a run with a stack.
 func playStack(ctx context.Context, r experiment.Run, text, links string, f *realFlags, step func(stage string, e *record.Event)) (record.Summary, error) {
 	if f.hosts != "" || f.place != "" || f.qlog {
-		return record.Summary{}, errs.Usagef("--hosts, --place and --qlog cannot be combined with --stack: a stack plays on one host, and without QUIC")
+		return record.Summary{}, errs.Usagef("--hosts, --place and --qlog cannot be combined with --stack, because stacks run on one host and do not use QUIC; leave these flags out")
 	}
 	stack, err := stacks.Choose(text)
 	if err != nil {

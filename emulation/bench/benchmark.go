@@ -184,7 +184,7 @@ func (o *Options) check() error {
 		return errs.Fieldf("timeout", "is %v: it must be above 0", o.Timeout)
 	}
 	if len(o.TCP) > 0 && len(o.Against) == 0 {
-		return errs.Fieldf("tcp", "is for other programs; name some with against, such as gloo")
+		return errs.Fieldf("tcp", "applies only to the programs of --against: add --against, for example --against gloo")
 	}
 	var all []rival
 	for _, name := range o.Against {

@@ -61,7 +61,10 @@ func ownAddress() (netip.Addr, error) {
 			}
 		}
 	}
-	if len(all) != 1 {
+	if len(all) == 0 {
+		return netip.Addr{}, errs.Usagef("this host has no IPv4 address that other hosts can reach; configure one")
+	}
+	if len(all) > 1 {
 		return netip.Addr{}, errs.Usagef("this host has %d addresses, %v; name the one that the other hosts can reach: --hosts slurm@ADDRESS", len(all), all)
 	}
 	return all[0], nil

@@ -131,7 +131,7 @@ func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	}
 	for _, w := range s.Workers {
 		if w.JoinAt > first && stack.NoJoin != "" {
-			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s joins later, but the stack %s does not support joining: %s", w.ID.Node(), stack.Name, stack.NoJoin)}
+			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s joins after the start (join_at), but the stack %s does not support late joiners (%s); remove join_at, or choose another stack", w.ID.Node(), stack.Name, stack.NoJoin)}
 		}
 		if w.InitialStep > 0 {
 			return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("%s begins with an initial_step above 0, which stacks do not support; remove it", w.ID.Node())}

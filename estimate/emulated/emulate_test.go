@@ -351,7 +351,7 @@ func TestJudgeTakesWholeRounds(t *testing.T) {
 	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 nodes at 200 Mbit/s", "played on a real network (rounds: 19; fidelity of the runs: suspect, suspect)", "−50.0 %", "not tested here", "With --calibration this output also contains measured terms"} {
+	for _, want := range []string{"3 nodes at 200 Mbit/s", "measured on the emulated network (rounds: 19; fidelity of the runs: suspect, suspect)", "−50.0 %", "not tested here", "With --calibration this output also contains measured terms"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
 		}

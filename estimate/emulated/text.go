@@ -21,13 +21,13 @@ func (r *Result) Write(w io.Writer) error {
 		fmt.Fprintf(w, "  ! %s\n", n)
 	}
 	if r.World == record.Sim {
-		fmt.Fprintf(w, "simulated on the planned links (rounds: %d); nothing was played on a real network\n\n", r.Round.N)
+		fmt.Fprintf(w, "simulated on the planned links (rounds: %d); nothing was run on the emulated network\n\n", r.Round.N)
 	} else {
 		var said []string
 		for _, v := range r.Verdicts {
 			said = append(said, string(v))
 		}
-		fmt.Fprintf(w, "played on a real network (rounds: %d; fidelity of the runs: %s)\n\n", r.Round.N, strings.Join(said, ", "))
+		fmt.Fprintf(w, "measured on the emulated network (rounds: %d; fidelity of the runs: %s)\n\n", r.Round.N, strings.Join(said, ", "))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\tround, s\toff by\tcommunication\toff by\t")

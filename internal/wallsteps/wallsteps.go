@@ -80,7 +80,7 @@ func timeNowUnstepped() (sec int64, nsec int32, mono int64)
 `+step)
 	}
 	if err != nil {
-		return "", fmt.Errorf("making a wall clock that steps: %w", err)
+		return "", fmt.Errorf("patching a copy of Go's runtime so that the wall clock steps: %w", err)
 	}
 	name := filepath.Join(dir, "overlay.json")
 	text, err := json.Marshal(map[string]any{"Replace": replaced})
@@ -88,7 +88,7 @@ func timeNowUnstepped() (sec int64, nsec int32, mono int64)
 		err = os.WriteFile(name, text, 0o644)
 	}
 	if err != nil {
-		return "", fmt.Errorf("making a wall clock that steps: %w", err)
+		return "", fmt.Errorf("patching a copy of Go's runtime so that the wall clock steps: %w", err)
 	}
 	return "-overlay=" + name, nil
 }

@@ -89,9 +89,9 @@ func (q *process) deadline(r *policy.Round) (*policy.Deadline, error) {
 	case at == nil:
 		return nil, q.problem(errors.New("answered with a deadline without the field at_us"), keep)
 	case *at < r.Now:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but the time was already %d µs", *at, r.Number, r.Now), "make it answer with a time in the future")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but the time was already %d µs", *at, r.Number, r.Now), "make the program answer with a time in the future")
 	case *at > r.Now+furthest:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, more than %d µs ahead", *at, r.Number, furthest), "make it answer none if there is to be no deadline")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but a deadline may be at most %d µs ahead", *at, r.Number, furthest), "to set no deadline, leave out the field deadline")
 	}
 	return &policy.Deadline{At: *a.Deadline.At, Numbers: a.Deadline.Numbers}, nil
 }

@@ -107,7 +107,7 @@ func (n *Network) awaitCarriers() error {
 			for {
 				link, err := end.conn.LinkByIndex(end.index)
 				if err != nil {
-					return fmt.Errorf("node %s: looking at a link: %w", n.plan.Nodes[i].Name, err)
+					return fmt.Errorf("node %s: reading the state of its link: %w", n.plan.Nodes[i].Name, err)
 				}
 				if link.Attrs().OperState == netlink.OperUp {
 					break
@@ -195,7 +195,7 @@ func (n *Network) createLink(i int, hubNS netns.NsHandle, bridge *netlink.Bridge
 	}
 	outside, err := n.hub.LinkByName(p.Name)
 	if err != nil {
-		return fmt.Errorf("finding the hub's end: %w", err)
+		return fmt.Errorf("finding %s, the hub's end of the veth pair: %w", p.Name, err)
 	}
 	node.inside, node.outside = inside.Attrs().Index, outside.Attrs().Index
 

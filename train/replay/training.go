@@ -293,7 +293,7 @@ func (t *Training) merge(p *replica) error {
 	}
 	local, ok := p.trainer.(train.Adjuster)
 	if !ok {
-		return fmt.Errorf("worker %d: its trainer does not allow parameters to change within a round", p.id)
+		return fmt.Errorf("worker %d: its trainer does not allow parameters to change within a round, which train.outer.overlap requires; set train.outer.overlap to 0 or inner_steps", p.id)
 	}
 	local.Adjust(func(parameters []float32) {
 		t.exchange.Fragments.Of(p.at.round-1).Mix(parameters, outer, t.exchange.Mix)
