@@ -31,8 +31,10 @@ const (
 	// endPatience is how long a program may take to end.
 	endPatience = 2 * time.Second
 	// statusPatience is how long the end of a process may come after the end of
-	// its output.
-	statusPatience = time.Second
+	// its output, on a busy machine, too.
+	statusPatience = 5 * time.Second
+	// errorPatience is how long its children may hold its standard error.
+	errorPatience = time.Second
 )
 
 // process is a process of a program. It has one user at a time.
@@ -145,7 +147,7 @@ func (q *process) launch() error {
 	q.tail.to = log
 	c := exec.Command(q.spec.File)
 	c.Dir, c.Stdin, c.Stdout, c.Stderr = q.spec.Dir, theirIn, theirOut, q.tail
-	c.WaitDelay = statusPatience // its children may hold its standard error
+	c.WaitDelay = errorPatience
 	c.SysProcAttr = attributes()
 	q.command = c
 	started := make(chan error)

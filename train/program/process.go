@@ -59,8 +59,10 @@ const (
 	// endPatience is how long a program may take to end when the run is over.
 	endPatience = 2 * time.Second
 	// statusPatience is how long the end of a process may come after the end of
-	// its socket. Its last messages may come as long after its end.
-	statusPatience = time.Second
+	// its socket, on a busy machine, too.
+	statusPatience = 5 * time.Second
+	// lastPatience is how long its last messages may come after its end.
+	lastPatience = time.Second
 )
 
 // start starts the program.
@@ -346,7 +348,7 @@ func (p *process) await(ctx context.Context, what string, is func(wire.Message) 
 			}
 		case <-ended: // its children may still hold the socket
 			ended = nil
-			time.AfterFunc(statusPatience, func() { p.socket.Close() })
+			time.AfterFunc(lastPatience, func() { p.socket.Close() })
 		case <-ticker.C:
 			// Ticks are counted, because this process may be stopped while time passes.
 			p.waited, since = p.waited+tick, time.Now()
