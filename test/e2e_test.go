@@ -520,7 +520,7 @@ func TestMeasuredRingOrderedByRates(t *testing.T) {
 // TestMeasuredRingAcrossRegions: the ring goes by the delays that were measured, and the
 // hierarchical algorithm by the groups of the links.
 func TestMeasuredRingAcrossRegions(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	for _, reduce := range []string{"order: measured", "algorithm: hierarchical"} {
 		t.Run(reduce, func(t *testing.T) {
@@ -582,7 +582,7 @@ func TestMeasuredCrashDuringReduction(t *testing.T) {
 // TestMeasuredPartitionHeals cuts a worker off for less than the heartbeats tolerate:
 // the baseline waits for it, the straggler policy goes on and takes it back.
 func TestMeasuredPartitionHeals(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	play(t, func(sum record.Summary) error {
 		return errors.Join(evicts("")(sum), together(4)(sum))
@@ -626,7 +626,7 @@ func TestMeasuredPartitionHeals(t *testing.T) {
 // TestMeasuredLinkInjects slows an access link down during one reduction and cuts a
 // path, one way, during another: both take longer, and are done all the same.
 func TestMeasuredLinkInjects(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	file := scenario(t, 3, "100mbit", `  injects:
     - {op: Link, at: 1800, until: 4000, id: 1, rate_up: 10mbit}
@@ -654,7 +654,7 @@ func TestMeasuredLinkInjects(t *testing.T) {
 // TestMeasuredRunWithATrace keeps the trace in the record, from which the run can be
 // done again.
 func TestMeasuredRunWithATrace(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	file := scenario(t, 2, "100mbit", `  injects:
     - {op: LinkTrace, at: 0, id: 1, direction: up, file: traces/steady.trace}

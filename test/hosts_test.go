@@ -292,7 +292,7 @@ func TestMeasuredRunOverHosts(t *testing.T) {
 // TestMeasuredAHostDies at any moment: within seconds the run has ended on all hosts, says
 // who has gone, and nothing of it is left.
 func TestMeasuredAHostDies(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	before := look(t)
 	var all sync.WaitGroup

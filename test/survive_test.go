@@ -50,7 +50,7 @@ func eventsSoFar(t *testing.T, dir string) (events []record.Event, cut bool) {
 // TestMeasuredCoordinatorDiesDuringAReduction, which ends without it, and stays away
 // for longer than the heartbeat time-out.
 func TestMeasuredCoordinatorDiesDuringAReduction(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	// The first reduction lasts from about 2,100 to more than 5,000 µs.
 	file := scenario(t, 4, "15mbit", "injects:\n  - {op: CoordinatorCrash, at: 3000, down: 6000}\n")

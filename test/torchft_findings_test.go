@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ import (
 
 // TestMeasuredTorchftFindings plays the findings.
 func TestMeasuredTorchftFindings(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	python := needStack(t, "torchft")
 	before := look(t)
@@ -420,4 +421,37 @@ func findsRotation(t *testing.T, _ string) {
 			}
 		})
 	}
+}
+
+// TestMeasuredTorchftDDP: an unmodified program of torchft's DistributedDataParallel trains
+// against our lighthouse. When one of its two groups is killed, the other goes on alone. The
+// group that starts again takes the model from it, and both end with the same weights.
+func TestMeasuredTorchftDDP(t *testing.T) {
+	testenv.MeasuredParallel(t)
+	needSandbox(t)
+	python := needStack(t, "torchft")
+	before := look(t)
+	testenv.Measure(t, func() func(testenv.Machine) error {
+		r := testbed(t, "launch", launched(t, "../torchft/ddp.yaml"), "--keep-going",
+			"--central", program+" lighthouse --bind [::]:29510 --min_replicas 1 --join_timeout_ms 2000 --heartbeat_timeout_ms 2000",
+			"--", "env", "TORCHFT_LIGHTHOUSE=http://coordinator:29510", "STEPS=100", python, launched(t, "torchft_ddp.py"))
+		expectNothing(t, t.Name(), before)
+		weights(t, r, 2)
+		_, killed, _ := strings.Cut(r.stdout, "w1: step ")
+		return func(testenv.Machine) error {
+			var missing []string
+			for _, want := range []string{`w0: step \d+ of 2 groups`, `w0: step \d+ of 1 groups`, `w1: took the model from another group`, `w1: step \d+ of 2 groups`} {
+				at := regexp.MustCompile(want).FindStringIndex(killed)
+				if at == nil {
+					missing = append(missing, want)
+					continue
+				}
+				killed = killed[at[1]:]
+			}
+			if missing != nil {
+				return fmt.Errorf("after w1's first step, the programs do not say in this order %q:\n%s%s", missing, r.stdout, r.stderr)
+			}
+			return nil
+		}
+	})
 }

@@ -43,7 +43,7 @@ real: {time_scale: 100, parameters: 1500}
 // TestMeasuredSplitVote: a reduction fails at one worker alone. The others take the step,
 // and it heals.
 func TestMeasuredSplitVote(t *testing.T) {
-	testenv.Measured(t)
+	testenv.MeasuredParallel(t)
 	needSandbox(t)
 	play(t, func(sum record.Summary) error {
 		without := slices.IndexFunc(sum.Rounds, func(r record.Round) bool { return slices.Equal(r.Participants, []policy.ID{0, 2}) })
