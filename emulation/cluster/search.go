@@ -333,7 +333,7 @@ type conflictError struct {
 
 func (c *conflictError) Error() string {
 	return fmt.Sprintf("the path %s→%s has a planned delay of %v, but the network between their hosts, %s and %s, takes %v (half of the round trip, 99.9th percentile)",
-		c.from, c.to, c.planned, c.fromAt, c.toAt, c.takes.Round(time.Microsecond))
+		c.from, c.to, c.planned.Round(time.Microsecond), c.fromAt, c.toAt, c.takes.Round(time.Microsecond))
 }
 
 // conflict is the worst conflict of the placement, nil if there is none.

@@ -120,7 +120,7 @@ func (n *Network) build(links string) error {
 	n.Backend = backend
 	begin := time.Now()
 	if n.s.layout != nil && backend != kernel.BackendUser {
-		return errs.Usagef("%s links work on one host only; use --links user", backend)
+		return errs.Usagef("--links %s works on one host only; use --links user", backend)
 	}
 	if n.Kernel, err = kernel.Build(n.Plan, backend, n.s.layout.Has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
