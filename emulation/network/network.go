@@ -131,7 +131,7 @@ func (n *Network) build(links string) error {
 	}
 	differences, err := n.Kernel.ReadBack()
 	if err != nil {
-		return fmt.Errorf("reading the network back: %w", err)
+		return fmt.Errorf("reading the built network back from the kernel: %w", err)
 	}
 	if len(differences) > 0 {
 		return fmt.Errorf("the network in the kernel differs from the plan (differences: %d); the first difference: %s", len(differences), differences[0])
@@ -394,6 +394,6 @@ func (n *Network) traffic() string {
 		}
 	}
 	c := n.count
-	return fmt.Sprintf(", while the router forwarded %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
-		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
+	return fmt.Sprintf(", while the router forwarded %s, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
+		errs.Count(int(c.Packets), "packet"), c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
 }

@@ -147,13 +147,13 @@ func inode(fd int) (uint64, error) {
 // furnish moves the thread into the new machine.
 func (m *surroundings) furnish(netNS int) error {
 	if err := unix.Setns(netNS, unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace: %w", err)
+		return fmt.Errorf("entering the network namespace: %w", err)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making namespaces: %w", err)
 	}
 	if err := unix.Sethostname([]byte(m.name)); err != nil {
-		return fmt.Errorf("set the host name: %w", err)
+		return fmt.Errorf("setting the host name: %w", err)
 	}
 	if err := coverSys(); err != nil {
 		return err
@@ -275,14 +275,14 @@ func coverBootID(name string) error {
 func (m *surroundings) enter(dir string) error {
 	for _, ns := range m.own {
 		if err := unix.Setns(int(ns.file.Fd()), ns.flag); err != nil {
-			return fmt.Errorf("enter the %s namespace of %s: %w", ns.kind, m.name, err)
+			return fmt.Errorf("entering the %s namespace of %s: %w", ns.kind, m.name, err)
 		}
 	}
 	if err := unix.Fchdir(int(m.root.Fd())); err != nil {
-		return fmt.Errorf("enter the root directory of %s: %w", m.name, err)
+		return fmt.Errorf("entering the root directory of %s: %w", m.name, err)
 	}
 	if err := unix.Chroot("."); err != nil {
-		return fmt.Errorf("enter the root directory of %s: %w", m.name, err)
+		return fmt.Errorf("entering the root directory of %s: %w", m.name, err)
 	}
 	changeDir(dir)
 	return nil

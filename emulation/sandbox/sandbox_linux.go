@@ -160,7 +160,7 @@ func (s *Sandbox) keep(argv []string, attr *os.ProcAttr, started chan<- error) {
 func (s *Sandbox) Wait() (*os.ProcessState, error) {
 	<-s.done
 	if s.err != nil {
-		return nil, fmt.Errorf("wait for sandbox: %w", s.err)
+		return nil, fmt.Errorf("waiting for the end of the sandbox: %w", s.err)
 	}
 	return s.state, nil
 }
