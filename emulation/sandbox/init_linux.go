@@ -73,11 +73,11 @@ func openLifeline() (*Inside, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(lifelineFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("sandbox init: descriptor %d is not a lifeline", lifelineFD)
+		return nil, fmt.Errorf("sandbox init: descriptor %d is not the connection to the outer process", lifelineFD)
 	}
 	unix.CloseOnExec(lifelineFD)
 	if err := unix.SetNonblock(lifelineFD, true); err != nil {
-		return nil, fmt.Errorf("sandbox init: opening the lifeline: %w", err)
+		return nil, fmt.Errorf("sandbox init: opening the connection to the outer process: %w", err)
 	}
 	in := &Inside{
 		lifeline: os.NewFile(lifelineFD, "lifeline"),

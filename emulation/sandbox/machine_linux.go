@@ -112,21 +112,21 @@ func (in *Inside) Furnish(name string, fd int) error {
 	var err error
 	thread.Do(func() { err = m.furnish(fd) }) // it leaves the thread in the machine
 	if err != nil {
-		return fmt.Errorf("making node %s a machine: %w", name, err)
+		return fmt.Errorf("setting up node %s: %w", name, err)
 	}
 	key, err := inode(fd)
 	if err != nil {
-		return fmt.Errorf("making node %s a machine: %w", name, err)
+		return fmt.Errorf("setting up node %s: %w", name, err)
 	}
 	dir := filepath.Join(MachineDir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("making node %s a machine: %w", name, err)
+		return fmt.Errorf("setting up node %s: %w", name, err)
 	}
 	for _, ns := range append(m.own, namespace{kind: rootLink, file: m.root}) {
 		// Through init's descriptors: a bound file would not be visible from the
 		// mount namespaces of other machines.
 		if err := os.Symlink(fmt.Sprintf("/proc/1/fd/%d", ns.file.Fd()), filepath.Join(dir, ns.kind)); err != nil {
-			return fmt.Errorf("making node %s a machine: %w", name, err)
+			return fmt.Errorf("setting up node %s: %w", name, err)
 		}
 	}
 	in.mu.Lock()
