@@ -97,7 +97,7 @@ func machineCheck() Check {
 	}
 	detail := fmt.Sprintf("Linux %s, %s, %s", kernelName, errs.Count(runtime.NumCPU(), "processor"), runtime.GOARCH)
 	if limits := quota.Read().String(); limits != "" {
-		detail += "; the control group of this program may use " + limits
+		detail += ". The control group of this program may use only " + limits
 	}
 	return Check{Name: "machine", OK: true, Needed: true, Detail: detail}
 }

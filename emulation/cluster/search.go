@@ -356,5 +356,5 @@ func (b *board) conflict() (worst *conflictError) {
 // with the fewest conflicts.
 func (b *board) refusal(order []int) error {
 	b.arrange(b.groups(order, 0))
-	return fmt.Errorf("%w; every placement tried on %d hosts has a path whose planned delay is too short: plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
+	return fmt.Errorf("%w, and every placement tried on %d hosts has such a path; plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
 }

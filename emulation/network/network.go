@@ -134,7 +134,7 @@ func (n *Network) build(links string) error {
 		return fmt.Errorf("reading the built network back from the kernel: %w", err)
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("the network in the kernel differs from the plan (differences: %d); the first difference: %s", len(differences), differences[0])
+		return fmt.Errorf("the network in the kernel differs from the plan (differences: %d, the first: %s)", len(differences), differences[0])
 	}
 	tcp, err := n.Kernel.TCP()
 	if err != nil {
@@ -143,7 +143,7 @@ func (n *Network) build(links string) error {
 	if short := n.Kernel.ShortWindows(); short != nil {
 		n.s.Tell("%v: TCP windows in the nodes are limited to %s, which may be too small for a fast path with a long delay", short, n.windows())
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and checked in %d ms; TCP in the nodes: %s, with windows of up to %s",
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s, built and checked in %d ms, with TCP %s and windows of up to %s",
 		backend, why, errs.Count(len(n.places), "node"), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
 }
