@@ -31,7 +31,7 @@ func TestParseFields(t *testing.T) {
 	if text := fmt.Sprint(got); err != nil || text != "map[all:[1 x] empty: round:3 who:me]" {
 		t.Errorf("%s, %v", text, err)
 	}
-	for arg, want := range map[string]string{"round": "write each field as NAME=VALUE", "=3": "write each field as NAME=VALUE", "type=x": "the mark's type is the first argument"} {
+	for arg, want := range map[string]string{"round": "write each field as NAME=VALUE", "=3": "write each field as NAME=VALUE", "type=x": "leave this field out"} {
 		if got, err := ParseFields([]string{arg}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", arg, got, err, want)
 		}
