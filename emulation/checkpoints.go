@@ -57,7 +57,7 @@ func (p *player) write(w *worker, saved state.Checkpoint, began time.Time) {
 		p.s.Post(func() error {
 			w.command(node.Command{Op: process.OpSaved})
 			if err != nil {
-				p.s.Tell("the checkpoint %s of %s could not be saved: %v", name, w.name, err)
+				p.s.Tell("the file %s of %s could not be saved: %v", name, w.name, err)
 				return nil
 			}
 			if saved.Stateless {

@@ -11,6 +11,7 @@ import (
 
 	"testbed/emulation/network"
 	"testbed/emulation/process"
+	"testbed/internal/errs"
 	"testbed/internal/lines"
 	"testbed/policy"
 	"testbed/record"
@@ -72,7 +73,7 @@ func (p *player) coordinatorEnded(child *network.Child, reason string) error {
 	case p.over || !p.clock.running() || child.Failure != "" || c.deaths == maxDeaths:
 		again := ""
 		if c.deaths > 0 {
-			again = fmt.Sprintf("; before, it had failed and been restarted (times: %d)", c.deaths)
+			again = fmt.Sprintf(" (it had already failed and been restarted %s)", errs.Count(c.deaths, "time"))
 		}
 		did := "died"
 		if child.Failure != "" {

@@ -97,7 +97,7 @@ func machineCheck() Check {
 	}
 	detail := fmt.Sprintf("Linux %s, %s, %s", kernelName, errs.Count(runtime.NumCPU(), "processor"), runtime.GOARCH)
 	if limits := quota.Read().String(); limits != "" {
-		detail += "; the control group of this program may use " + limits
+		detail += ". The control group of this program may use only " + limits
 	}
 	return Check{Name: "machine", OK: true, Needed: true, Detail: detail}
 }
@@ -124,13 +124,15 @@ func runProbe(s *network.Supervisor, _ json.RawMessage) error {
 		c := Check{Name: f.Feature, OK: f.Err == nil, Detail: "available"}
 		if unsupported, ok := errors.AsType[*errs.UnsupportedError](f.Err); ok {
 			c.Detail, c.Fix = fmt.Sprint(unsupported.Err), unsupported.Fix
+		} else if f.Err != nil {
+			c.Detail = f.Err.Error()
 		}
 		checks = append(checks, c)
 	}
 	priority := Check{Name: "router priority", OK: true, Detail: "the router of the link backend user has priority over other programs"}
 	if !userlink.MayPrioritise(s.Raise) {
 		priority.OK, priority.Fix = false, fidelity.PriorityFix
-		priority.Detail = "an ordinary user's router has no priority: packets are late whenever other programs are busy"
+		priority.Detail = "the router has no priority over other programs: its packets are late whenever those programs are busy"
 	}
 	checks = append(checks, priority)
 	return s.Hand(append(checks, linksCheck(can.Supports(kernel.BackendNetem), can.Supports(kernel.BackendUser))))

@@ -347,7 +347,7 @@ func (p *player) begin(e *record.Event) {
 			if p.over {
 				return nil
 			}
-			return fmt.Errorf("the coordinator did not end the run at the horizon of %d µs, nor within %v after the horizon; see %s", horizon, p.patient(network.StartupPatience), p.s.Log(policy.CoordinatorNode))
+			return fmt.Errorf("the coordinator did not end the run within %v after the horizon of %v; see %s", p.patient(network.StartupPatience).Round(time.Second), time.Duration(horizon)*time.Microsecond, p.s.Log(policy.CoordinatorNode))
 		})
 	})
 }
@@ -407,7 +407,7 @@ func (p *player) finish() error {
 		return err
 	}
 	if lost > 0 {
-		p.s.Tell("%s reached its size limit; later queue changes that were not recorded: %d", record.QueuesFile, lost)
+		p.s.Tell("%s reached its size limit, so %s of queues could not be recorded", record.QueuesFile, errs.Count(lost, "later change"))
 	}
 	if err := p.s.Dir.WriteJSON(record.FidelityFile, note); err != nil {
 		return err

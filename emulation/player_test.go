@@ -99,7 +99,7 @@ func TestCoordinatorEnded(t *testing.T) {
 		"at the end, with an error":   {running | over, "disk full", 0, "gave up: disk full", false, false},
 		"killed by an inject":         {running | asked, "", 0, "", true, false},
 		"unexpectedly":                {running, "", 0, "", true, true},
-		"unexpectedly too often":      {running, "", maxDeaths, "before, it had failed and been restarted (times: 3)", false, false},
+		"unexpectedly too often":      {running, "", maxDeaths, "it had already failed and been restarted 3 times", false, false},
 		"gave up for a reason":        {running, "bad journal", 0, "bad journal", false, false},
 		"before the run":              {0, "", 0, "died: signal: killed", false, false},
 		"killed, and had an error to": {running | asked, "interrupted", 0, "", true, false},

@@ -34,7 +34,7 @@ const runFile = "run"
 // claim makes the folder for a run's resumption, or takes it over, and returns
 // the name of the run. The locked file is the claim.
 func claim(dir record.Dir) (name string, lock *os.File, err error) {
-	wrap := func(err error) error { return fmt.Errorf("locking the run in %s: %w", dir, err) }
+	wrap := func(err error) error { return fmt.Errorf("locking the run: %w", err) }
 	if err := os.MkdirAll(dir.Path(resumeDir), 0o755); err != nil {
 		return "", nil, wrap(err)
 	}
@@ -226,14 +226,17 @@ func (r *recorder) reopen() (lock *os.File, err error) {
 func (r *recorder) whyGone(err error) error {
 	file, rerr := os.Open(r.dir.Path(record.EventsFile))
 	if rerr != nil {
-		return fmt.Errorf("the directory contains no record of a run: %w", rerr)
+		if errors.Is(rerr, fs.ErrNotExist) {
+			return fmt.Errorf("the directory contains no %s; name the directory of a run", record.EventsFile)
+		}
+		return fmt.Errorf("reading the record of the run: %w", rerr)
 	}
 	defer file.Close()
 	events, _ := record.Read(file) // up to the first invalid line
 	if slices.ContainsFunc(events, func(e record.Event) bool { return e.Type == record.RunEnd }) {
 		return errOver
 	}
-	return fmt.Errorf("the directory contains no saved state from which the run could continue; run the scenario again: %w", err)
+	return fmt.Errorf("the directory contains no saved state from which the run could continue: %w; run the scenario again", err)
 }
 
 // reopenRecord reads the record, which must be as the run has left it, and
@@ -373,7 +376,7 @@ func (r *recorder) lastCheckpoint(led map[int]record.Event) (last state.Checkpoi
 		r.stage(fmt.Sprintf("%s: the run was killed before these workers had saved their own state: %s", checkpointName(steps), strings.Join(missing, ", ")))
 	}
 	if last.OuterSteps == 0 {
-		err = fmt.Errorf("no checkpoint of the run can be used; run the scenario again: %w", errors.Join(problems...))
+		err = fmt.Errorf("no checkpoint of the run can be used: %w; run the scenario again", errors.Join(problems...))
 	}
 	return last, errors.Join(err, putAside(dir, last.OuterSteps))
 }

@@ -147,7 +147,7 @@ func (r *recorder) prepare() error {
 	}
 	if n := o.Scenario.Real.Parameters; n > scenarios.MaxRealParameters {
 		_ = os.Remove(o.Dir) // if it was made for this run alone
-		return &scenarios.Error{File: o.File, Field: "real.parameters", Problem: fmt.Sprintf("is %d: a real run allows at most %d (plan and simulate --network links allow more)", n, scenarios.MaxRealParameters)}
+		return &scenarios.Error{File: o.File, Field: "real.parameters", Problem: fmt.Sprintf("is %d: it must be at most %d in a real run; testbed plan and testbed simulate --network links allow more", n, scenarios.MaxRealParameters)}
 	}
 	if err := o.Scenario.CheckTime(r.spec.Scenario); err != nil {
 		_ = os.Remove(o.Dir) // likewise

@@ -42,7 +42,7 @@ func (p *player) startStore(authority *identity.Authority) error {
 		OnData: p.uploaded,
 		OnEnd: func(_ *network.Child, reason string) error {
 			if !p.over {
-				line := "the node store, which receives uploads, ended unexpectedly: " + reason
+				line := "the node \"store\", which receives uploads, ended unexpectedly: " + reason
 				p.monitor.Failed(line)
 				p.s.Tell("%s; see %s", line, p.s.Log(train.StoreNode))
 			}

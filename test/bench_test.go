@@ -287,7 +287,7 @@ func TestBenchRingsRivalMisbehaves(t *testing.T) {
 	})
 	t.Run("not installed", func(t *testing.T) {
 		ring, _ := benchRingIn(t, []string{"XDG_CACHE_HOME=" + t.TempDir()}, "--workers", "2", "--rate", "0", "--against", "pccl,pccl:connections=2")
-		if len(ring.Against) != 1 || ring.Against[0].Problem != "PCCL is not installed: run testbed stacks install pccl (120 MB, about a minute)" {
+		if len(ring.Against) != 1 || ring.Against[0].Problem != "PCCL is not installed; run testbed stacks install pccl (120 MB, about a minute)" {
 			t.Errorf("against %+v", ring.Against)
 		}
 	})

@@ -83,7 +83,7 @@ func TestStackMisbehaves(t *testing.T) {
 	}{
 		"0": {0, 2, "", nil, nil},
 		"1": {exitInvalid, 1, "(its last line: ValueError: it was bound to happen)", []string{" exited with code 1"}, nil},
-		"2": {exitInvalid, 1, "no program reported any progress for 20 s; still running: w0, w1", []string{"no program reported any progress for 20 s; still running: w0, w1"}, nil},
+		"2": {exitInvalid, 1, "no program reported any progress for 20 s (still running: w0, w1)", []string{"no program reported any progress for 20 s (still running: w0, w1)"}, nil},
 		"3": {0, 2, "", nil, []string{"w1: invalid mark on descriptor"}},
 		"4": {0, 2, "", nil, []string{"round 1: w1 reports that it took part (inner steps: 2), but its own average lacks its work"}},
 		"5": {0, 2, "", nil, nil},

@@ -120,7 +120,7 @@ func TestCoordinatorIsKilledFromOutside(t *testing.T) {
 				}
 			}
 			if code := run.ProcessState.ExitCode(); kills > 3 {
-				if code != exitError || !strings.Contains(run.said(), "the coordinator died: signal: killed; before, it had failed and been restarted (times: 3)") {
+				if code != exitError || !strings.Contains(run.said(), "the coordinator died: signal: killed (it had already failed and been restarted 3 times); see ") {
 					t.Errorf("killed %d times: exit code %d\n%s", kills, code, run.said())
 				}
 				return

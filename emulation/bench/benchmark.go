@@ -126,7 +126,7 @@ func (o *Options) spec() (*ringSpec, error) {
 	}
 	backend := o.Backend
 	if backend == network.LinksBridge && !plan.Plain() {
-		return nil, errs.Fieldf("links", "bridge neither delays nor loses packets, but the benchmark's links do: choose auto, netem or user")
+		return nil, errs.Fieldf("links", "bridge neither delays nor loses packets, but the benchmark's links do: choose auto, htb, netem or user")
 	}
 	if backend == network.LinksAuto && plan.Plain() && o.Hosts == nil {
 		backend = network.LinksBridge
@@ -207,7 +207,11 @@ func (o *Options) check() error {
 		n += int64(o.Workers) * int64(max(len(o.TCP), len(usualTCP))) * r.memory(&o.Settings)
 	}
 	if free := monitor.AvailableMemory(); free > 0 && n > free {
-		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MB of memory, but this machine has only %d MB available; choose fewer elements, workers or rivals", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20)
+		fewer := "elements or workers"
+		if len(all) > 0 {
+			fewer = "elements, workers or rivals"
+		}
+		return errs.Fieldf("elements", "is %d: with %s the benchmark needs about %d MiB of memory, but this machine has only %d MiB available; choose fewer %s", o.Elements, errs.Count(o.Workers, "worker"), n>>20, free>>20, fewer)
 	}
 	return nil
 }

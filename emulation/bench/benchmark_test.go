@@ -27,6 +27,15 @@ func options() Options {
 	}
 }
 
+// TestInWords: short reductions are in milliseconds, without an exponent.
+func TestInWords(t *testing.T) {
+	for seconds, want := range map[float64]string{0: "0 ms", 0.00008512: "0.08512 ms", 0.0125: "0.0125 s", 12.3456: "12.35 s"} {
+		if got := inWords(seconds); got != want {
+			t.Errorf("%v: %q, want %q", seconds, got, want)
+		}
+	}
+}
+
 // TestBackend: a benchmark without delays or losses takes a bridge by itself,
 // and no other does.
 func TestBackend(t *testing.T) {

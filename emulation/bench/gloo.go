@@ -23,7 +23,7 @@ type gloo struct {
 //go:embed gloo.py
 var glooScript string
 
-const glooMissing = "PyTorch is not installed, or was built without gloo: install PyTorch with apt-get install python3-torch, or with pip install torch"
+const glooMissing = "PyTorch is not installed, or was built without gloo; install PyTorch with apt-get install python3-torch, or with pip install torch"
 
 func (*gloo) fits(*bench.Settings) error { return nil }
 

@@ -41,6 +41,14 @@ type benchmark struct {
 	naive   []float64 // seconds in the naive order, if it is not the measured one
 }
 
+// inWords writes a duration in seconds for people, without an exponent.
+func inWords(seconds float64) string {
+	if seconds < 1e-3 {
+		return fmt.Sprintf("%.4g ms", 1e3*seconds)
+	}
+	return fmt.Sprintf("%.4g s", seconds)
+}
+
 // leadTime is how long before a common start all are told of it.
 const leadTime = 50 * time.Millisecond
 
@@ -165,13 +173,13 @@ func (b *benchmark) measure() error {
 		if warm {
 			what = fmt.Sprintf("warm-up %d of %d", k+1, s.Warmup)
 		}
-		b.s.Tell("%s: %.4g s", what, r.Seconds())
+		b.s.Tell("%s: %s", what, inWords(r.Seconds()))
 		for _, c := range b.rivals {
 			if c.result.Problem != "" {
 				continue
 			}
 			if seconds, ok := c.turn(b, warm); ok {
-				b.s.Tell("%s: %s: %.4g s", what, c.result.Label(), seconds)
+				b.s.Tell("%s: %s: %s", what, c.result.Label(), inWords(seconds))
 			}
 		}
 	}

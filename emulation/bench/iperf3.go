@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type iperf3 struct {
 }
 
 const (
-	iperf3Missing = "iperf3 is not installed: install it with apt-get install iperf3"
+	iperf3Missing = "iperf3 is not installed; install it with apt-get install iperf3"
 )
 
 // iperf3Report has the relevant part of the client's report.
@@ -153,7 +154,7 @@ func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 		data, failed := c.finish(b.spec.Timeout)
 		var r iperf3Report
 		if err := json.Unmarshal(data, &r); err != nil {
-			return 0, 0, errors.Join(failed, err)
+			return 0, 0, cmp.Or(failed, fmt.Errorf("parsing the report of %s: %w", c.name, err))
 		}
 		if strings.Contains(r.Error, "refused") || strings.Contains(r.Error, "busy") {
 			return 0, 0, fmt.Errorf("%w: %s", errBetween, r.Error)
@@ -161,8 +162,11 @@ func (p *iperf3) transfer(b *benchmark) (seconds, cpu float64, err error) {
 		if r.Error != "" {
 			return 0, 0, errors.New(r.Error)
 		}
-		if failed != nil || r.End.Received.Rate == 0 {
-			return 0, 0, errors.Join(failed, errNothing)
+		if failed != nil {
+			return 0, 0, fmt.Errorf("%w: %w", errNothing, failed)
+		}
+		if r.End.Received.Rate == 0 {
+			return 0, 0, errNothing
 		}
 		// Not its seconds: it stops when the last byte is passed to the kernel, and
 		// fewer bytes may have been received by then.

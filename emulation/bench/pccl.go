@@ -94,7 +94,7 @@ func (p *pccl) find(b *benchmark) (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	missing := fmt.Errorf("PCCL is not installed: %s", s.Fix())
+	missing := fmt.Errorf("PCCL is not installed; %s", s.Fix())
 	for _, p.python = range s.Interpreters() {
 		t, err := b.startTool(network.Hub, stacks.Env(), p.python, "-c", "import sys; sys.stderr = sys.stdout\n"+probe)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {

@@ -261,7 +261,7 @@ func (c *contest) turn(b *benchmark, warm bool) (seconds float64, ok bool) {
 // judge records the outcome of a reduction. The worst one counts.
 func (c *contest) judge(o outcome) error {
 	if !(o.relative <= c.allowed) { // NaN is wrong
-		return fmt.Errorf("the result is wrong: its relative error is %.3g %%, and rounding and quantisation explain at most %.3g %%", 100*o.relative, 100*c.allowed)
+		return fmt.Errorf("the result is wrong: its relative error is %.3g %%, but rounding and quantisation explain at most %.3g %%", 100*o.relative, 100*c.allowed)
 	}
 	if c.result.RelativeError == nil {
 		c.result.RelativeError, c.result.BitIdentical = new(float64), new(true)

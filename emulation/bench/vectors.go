@@ -30,7 +30,7 @@ type memory struct {
 func newMemory(name string, elements int) (memory, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
-		return memory{}, fmt.Errorf("making memory for a vector: %w", err)
+		return memory{}, fmt.Errorf("allocating the memory of a vector: %w", err)
 	}
 	m := memory{file: os.NewFile(uintptr(fd), name)}
 	size := elements * int(unsafe.Sizeof(float32(0)))
@@ -39,7 +39,7 @@ func newMemory(name string, elements int) (memory, error) {
 	}
 	if err != nil {
 		m.file.Close()
-		return memory{}, fmt.Errorf("making memory for a vector: %w", err)
+		return memory{}, fmt.Errorf("allocating the memory of a vector: %w", err)
 	}
 	return m, nil
 }

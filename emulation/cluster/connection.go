@@ -19,6 +19,7 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"testbed/internal/errs"
 	"testbed/record"
 )
 
@@ -47,7 +48,7 @@ var settings = &quic.Config{MaxIdleTimeout: dead, KeepAlivePeriod: lease, Handsh
 // the same key, which is derived from it, and accept no other.
 func credentials(token string) (*tls.Config, error) {
 	if len(token) < leastToken {
-		return nil, fmt.Errorf("the token is %d characters long, but must be at least %d characters long; make one with openssl rand -hex 16", len(token), leastToken)
+		return nil, fmt.Errorf("the token has %s, but it must have at least %d; make one with openssl rand -hex 16", errs.Count(len(token), "character"), leastToken)
 	}
 	seed, err := hkdf.Key(sha256.New, []byte(token), nil, protocol, ed25519.SeedSize)
 	if err != nil {
@@ -96,12 +97,12 @@ type Hello struct {
 var executable = sync.OnceValues(func() (string, error) {
 	file, err := os.Open("/proc/self/exe") // even if the file has been replaced
 	if err != nil {
-		return "", fmt.Errorf("reading this program: %w", err)
+		return "", fmt.Errorf("computing the SHA-256 of the testbed binary: %w", err)
 	}
 	defer file.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, file); err != nil {
-		return "", fmt.Errorf("reading this program: %w", err)
+		return "", fmt.Errorf("computing the SHA-256 of the testbed binary: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 })
@@ -124,6 +125,8 @@ func endedError(err error, who string) error {
 	var idle *quic.IdleTimeoutError
 	var closed *quic.ApplicationError
 	switch {
+	case errors.As(err, &closed) && closed.ErrorCode == codeRefused:
+		err = fmt.Errorf("has refused this host: %s", closed.ErrorMessage)
 	case errors.As(err, &closed) && closed.ErrorMessage != "":
 		err = fmt.Errorf("has ended the run: %s", closed.ErrorMessage)
 	case errors.As(err, &idle):

@@ -55,7 +55,7 @@ func TestHostsAreKnownByTheirIndex(t *testing.T) {
 	<-told
 	for _, wrong := range []Hello{{Index: 2, Count: 3}, {Index: 1, Count: 4}, {Index: 3, Count: 3}, {Index: 0, Count: 3}, {Index: 1, Count: 3, Environment: record.Environment{Revision: "other"}}, {Index: 1, Count: 3, Executable: "other"}} {
 		c := join(t, l, wrong)
-		if _, err := c.Next(); err == nil || !strings.Contains(err.Error(), "has ended the run") {
+		if _, err := c.Next(); err == nil || !strings.Contains(err.Error(), "the leader has refused this host: ") {
 			t.Errorf("%+v was not sent away: %v", wrong, err)
 		}
 		<-told
@@ -143,7 +143,7 @@ func TestAnotherTokenGetsNobodyIn(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("the leader waits on for a host that has another token")
 	}
-	if _, err := Join(ctx, l.Addr().String(), "short", Hello{}); err == nil || !strings.Contains(err.Error(), "must be at least 16") {
+	if _, err := Join(ctx, l.Addr().String(), "short", Hello{}); err == nil || !strings.Contains(err.Error(), "it must have at least 16") {
 		t.Error(err)
 	}
 }

@@ -281,7 +281,7 @@ func exitCode(p *os.ProcessState) int {
 func Exec(socket string, p Program) (int, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
-		return 0, fmt.Errorf("reaching node %s on another host: %w", p.Node, err)
+		return 0, fmt.Errorf("reaching node %s on another host: %w; check that testbed net is still running", p.Node, err)
 	}
 	defer conn.Close()
 	var sending sync.Mutex

@@ -64,7 +64,7 @@ func Form(ctx context.Context, r *Request, n *Network, links string, progress fu
 // CheckLinks reports a link backend that does not work with several hosts.
 func CheckLinks(links string) error {
 	if links != network.LinksUser && links != network.LinksAuto {
-		return errs.Usagef("%s links work on one host only; use --links user", links)
+		return errs.Usagef("--links %s works on one host only; use --links user", links)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ const admitPatience = 10 * time.Minute
 func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, err error) {
 	address, err := netip.ParseAddrPort(r.Address)
 	if err != nil || !address.Addr().Is4() || address.Addr().IsUnspecified() {
-		return nil, errs.Usagef("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", r.Address)
+		return nil, errs.Usagef("the leader's address is %q: it must be an IPv4 address that all hosts can reach, with a port, such as 10.0.0.1:7400", r.Address)
 	}
 	c = &Cluster{}
 	if c.listener, err = Listen(r.Address, r.Token); err != nil {
@@ -107,7 +107,7 @@ func Gather(ctx context.Context, r Request, progress func(string)) (c *Cluster, 
 		}
 	} else {
 		waited := time.AfterFunc(admitPatience, func() {
-			cancel(fmt.Errorf("not all hosts connected to the leader within %v; check that testbed host is running on each host and can reach the leader", admitPatience))
+			cancel(fmt.Errorf("not all hosts connected to the leader within %.0f minutes; check that testbed host is running on each host and can reach the leader", admitPatience.Minutes()))
 		})
 		defer waited.Stop()
 	}

@@ -40,7 +40,7 @@ type LeaderConn struct {
 // Join connects a host to the leader at an address, and introduces it.
 func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, error) {
 	if to, err := netip.ParseAddrPort(leader); err == nil && !to.Addr().Unmap().Is4() {
-		return nil, errs.Usagef("the leader's address is %q; give an IPv4 address that all hosts reach, and a port, as 10.0.0.1:7400", leader)
+		return nil, errs.Usagef("the leader's address is %q: it must be an IPv4 address that all hosts can reach, with a port, such as 10.0.0.1:7400", leader)
 	}
 	config, err := credentials(token)
 	if err != nil {
@@ -63,7 +63,7 @@ func Join(ctx context.Context, leader, token string, hello Hello) (*LeaderConn, 
 		}
 		var refused *quic.TransportError
 		if errors.As(err, &refused) && refused.ErrorCode.IsCryptoError() {
-			return nil, fmt.Errorf("the leader at %s has a different token: %w; give all hosts the same token", leader, err)
+			return nil, fmt.Errorf("the leader at %s refused the connection: %w; give all hosts the same token and the same version of testbed", leader, err)
 		}
 		if time.Since(begin) > joinPatience || ctx.Err() != nil {
 			return nil, fmt.Errorf("%w at %s: %w; check the address, whether the leader's command is running, and whether the network allows UDP", errNoLeader, leader, err)

@@ -43,16 +43,16 @@ func Listen(address, token string) (*Listener, error) {
 	}
 	to, err := net.ResolveUDPAddr("udp4", address)
 	if err != nil {
-		return nil, fmt.Errorf("listening for hosts at %s: %w; name a free address of this host", address, err)
+		return nil, fmt.Errorf("waiting for hosts: %w; name a free address of this host", err)
 	}
 	conn, err := net.ListenUDP("udp4", to)
 	if err != nil {
-		return nil, fmt.Errorf("listening for hosts at %s: %w; name a free address of this host", address, err)
+		return nil, fmt.Errorf("waiting for hosts: %w; name a free address of this host", err)
 	}
 	listener, err := (&quic.Transport{Conn: conn}).Listen(config, settings)
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("listening for hosts at %s: %w; name a free address of this host", address, err)
+		return nil, fmt.Errorf("waiting for hosts at %s: %w; name a free address of this host", address, err)
 	}
 	return &Listener{listener: listener, conn: conn, strange: strange}, nil
 }
@@ -112,15 +112,15 @@ func (l *Listener) Admit(ctx context.Context, leader Hello, progress func(string
 func (l *Listener) fits(h *HostConn, leader Hello) error {
 	switch count := leader.Count; {
 	case h.Environment.Revision != leader.Environment.Revision:
-		return fmt.Errorf("the host's testbed has revision %s, but the leader's has %s; install the same revision on all hosts", h.Environment.Revision, leader.Environment.Revision)
+		return fmt.Errorf("the host's testbed has the revision %q, but the leader's has the revision %q; install the same revision on all hosts", h.Environment.Revision, leader.Environment.Revision)
 	case h.Executable != leader.Executable:
 		return fmt.Errorf("the host's testbed binary has SHA-256 %.12s…, but the leader's has %.12s…; use the same file on all hosts", h.Executable, leader.Executable)
 	case h.Count != count:
 		return fmt.Errorf("the host was started with --count %d, but the run has %d hosts; start every host with the same --count", h.Count, count)
 	case h.Index < 1 || h.Index >= count:
-		return fmt.Errorf("the host's index is %d; it must be 1 to %d, since the leader is 0", h.Index, count-1)
+		return fmt.Errorf("the host's index is %d: it must be above 0, the leader's index, and below %d, the number of hosts", h.Index, count)
 	case l.hosts[h.Index-1] != nil:
-		return fmt.Errorf("host %[2]s already has the index %[1]d; start each host with an index of its own", h.Index, l.hosts[h.Index-1].Name)
+		return fmt.Errorf("host %[2]s already has the index %[1]d; start each host with a different index", h.Index, l.hosts[h.Index-1].Name)
 	}
 	return nil
 }

@@ -66,6 +66,8 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 		m.Name = strings.Trim(fmt.Sprintf("%.51s", "testbed-"+unnamed.ReplaceAllString(strings.ToLower(scenario), "-")), "-")
 	}
 	switch {
+	case workers < 2:
+		return errs.Usagef("the scenario has %s, but a run over several hosts needs at least 2; add workers", errs.Count(workers, "worker"))
 	case m.Hosts < 2 || m.Hosts > workers:
 		return errs.Usagef("--hosts %d: the number of hosts must be from 2 to %d, the number of workers", m.Hosts, workers)
 	case m.Image == "":
@@ -75,9 +77,9 @@ func (m *Manifests) Complete(args []string, scenario string, workers int) error 
 	case m.Keep < 0:
 		return errs.Usagef("--keep %v: the time must not be negative", m.Keep)
 	case !namespace.MatchString(m.Namespace):
-		return errs.Usagef("--namespace %s: use at most 63 lower-case letters, digits and -, beginning and ending with a letter or a digit", m.Namespace)
+		return errs.Usagef("--namespace %s: use at most 63 lower-case letters, digits and hyphens, beginning and ending with a letter or a digit", m.Namespace)
 	case !jobName.MatchString(m.Name):
-		return errs.Usagef("--name %s: use at most 52 lower-case letters, digits and -, beginning with a letter and ending with a letter or a digit", m.Name)
+		return errs.Usagef("--name %s: use at most 52 lower-case letters, digits and hyphens, beginning with a letter and ending with a letter or a digit", m.Name)
 	}
 	if m.Secret == "" {
 		m.Secret, m.Token = m.Name, rand.Text()
@@ -102,7 +104,7 @@ func (m *Manifests) Mount(file string, text []byte, named map[string][]byte) err
 		size += len(f.content)
 	}
 	if size > maxFiles {
-		return errs.Usagef("%s and the files that it names have %d bytes together, but a ConfigMap holds at most %d; make the files smaller", file, size, maxFiles)
+		return errs.Usagef("%s and the files that it names have %d bytes together, but a ConfigMap holds at most %d bytes; make the files smaller", file, size, maxFiles)
 	}
 	return nil
 }

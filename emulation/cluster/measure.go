@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 
 	"testbed/emulation/network"
@@ -99,9 +100,9 @@ func (c *Cluster) measure(ctx context.Context, order func(host int) MeterOrder) 
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	for _, a := range answers {
+	for k, a := range answers {
 		if a.Err != "" {
-			return nil, errors.New(a.Err)
+			return nil, fmt.Errorf("host %s: %s", c.measuring.Hosts[k].Name, a.Err)
 		}
 	}
 	return answers, nil

@@ -134,7 +134,7 @@ type arrival struct {
 func openMeterTunnel(socket *os.File, c tunnel.Config) (*meterTunnel, error) {
 	fd, err := unix.FcntlInt(socket.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("measuring the hosts' network: %w", os.NewSyscallError("fcntl", err))
+		return nil, fmt.Errorf("duplicating the socket of the tunnel between hosts: %w", os.NewSyscallError("fcntl", err))
 	}
 	t := &meterTunnel{config: c, epoch: time.Now(), stop: make(chan struct{}), stopped: make(chan struct{})}
 	if t.tunnel, err = tunnel.Open(fd, c); err != nil {
@@ -249,7 +249,7 @@ func (t *meterTunnel) oneWay(ctx context.Context) ([]time.Duration, error) {
 		case opened:
 			return t.delays(), nil
 		case min(time.Since(begin), time.Since(t.epoch)-answered) > patience:
-			return nil, fmt.Errorf("the host %s does not answer the host %s; allow UDP between the hosts, and name the leader by an address that all hosts can reach", waiting, t.config.Hosts[t.config.Self].Name)
+			return nil, fmt.Errorf("host %s does not answer; allow UDP between the hosts, and name the leader by an address that all hosts can reach", waiting)
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return nil, err
@@ -288,7 +288,10 @@ func (t *meterTunnel) play(ctx context.Context, o *Burst) ([]float64, error) {
 		}
 	}
 	t.burst = burst{}
-	return carried, t.err
+	if t.err != nil {
+		return carried, fmt.Errorf("measuring the hosts' network: %w", t.err)
+	}
+	return carried, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -10,6 +10,15 @@ import (
 	"testbed/shaping/tunnel"
 )
 
+// TestMega: rates are rounded, and fast ones have no exponent.
+func TestMega(t *testing.T) {
+	for rate, want := range map[float64]string{0: "0", 1.2345e6: "1.23", 999.4e6: "999", 999.7e6: "1000", 9.4126e9: "9413"} {
+		if got := mega(rate); got != want {
+			t.Errorf("%v bit/s: %s Mbit/s, want %s", rate, got, want)
+		}
+	}
+}
+
 // TestMeter: three hosts meet on loopback, and each hears of a burst what was sent
 // to it, and nothing of what was not.
 func TestMeter(t *testing.T) {

@@ -148,7 +148,7 @@ func (p *placing) measure(ctx context.Context) (err error) {
 		return err
 	}
 	if unlimited {
-		p.progress("some planned paths between hosts have no rate limit: the run does not check in advance whether the hosts' network is fast enough for these paths")
+		p.progress("some planned paths between hosts have no rate limit. The run does not check in advance whether the hosts' network is fast enough for these paths")
 	}
 	n := len(p.hosts)
 	p.carried = matrix(n)
@@ -198,9 +198,8 @@ func (p *placing) carry(ctx context.Context, needs [][]float64, sender string) e
 	if from < 0 {
 		return nil
 	}
-	const mega = 1e6
-	return fmt.Errorf("by plan, %s up to %.3g Mbit/s from host %s to host %s, but the network between these hosts transferred only %.3g Mbit/s, and a run may use only %.0f %% of that; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
-		sender, needs[from][to]/mega, p.hosts[from].Name, p.hosts[to].Name, p.carried[from][to]/mega, 100*usable)
+	return fmt.Errorf("by plan, %s up to %s Mbit/s from host %s to host %s, but the network between these hosts transferred only %s Mbit/s, and a run may use only %.0f %% of that; plan lower rates, dilate the scenario (real.dilation), or move nodes (--place)",
+		sender, mega(needs[from][to]), p.hosts[from].Name, p.hosts[to].Name, mega(p.carried[from][to]), 100*usable)
 }
 
 // lacks is the pair of hosts with the smallest carried part of a need, if that
@@ -231,6 +230,6 @@ func (p *placing) record() *Record {
 	}
 	p.progress(strings.Join(words, ", "))
 	slowest := slices.MaxFunc(r.Underlay, func(a, b UnderlayPath) int { return int(a.OneWay - b.OneWay) })
-	p.progress(fmt.Sprintf("the one-way delay between hosts is up to %v (%s to %s)", slowest.OneWay.Round(time.Microsecond), slowest.From, slowest.To))
+	p.progress(fmt.Sprintf("the one-way delay between hosts is up to %v (from %s to %s)", slowest.OneWay.Round(time.Microsecond), slowest.From, slowest.To))
 	return r
 }

@@ -147,7 +147,7 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) != hosts {
-		return nil, fmt.Errorf("%q names nodes for %s, but the run has %s; separate the hosts by /, as in w0,w1/w2/w3-w5", text, errs.Count(len(parts), "host"), errs.Count(hosts, "host"))
+		return nil, fmt.Errorf("%q names nodes for %s, but the run has %s; separate the hosts by \"/\", as in w0,w1/w2/w3-w5", text, errs.Count(len(parts), "host"), errs.Count(hosts, "host"))
 	}
 	names := make([]string, len(n.Plan.Nodes))
 	of := make([]int, len(n.Plan.Nodes))
@@ -165,9 +165,9 @@ func ParsePlacement(text string, n *Network, hosts int) ([]int, error) {
 				worker := n.isWorker(i)
 				switch {
 				case of[i] >= 0:
-					return nil, fmt.Errorf("%s is on the hosts %d and %d; name it once", names[i], of[i], host)
+					return nil, fmt.Errorf("%s is named twice, for host %d and for host %d; name it once", names[i], of[i], host)
 				case !worker && host != 0:
-					return nil, fmt.Errorf("%s is on host %d, but belongs on the leader, host 0: move %[1]s there, or leave it out", names[i], host)
+					return nil, fmt.Errorf("%s is on host %d, but belongs on the leader, host 0; move %[1]s there, or leave it out", names[i], host)
 				}
 				of[i], some = host, some || worker
 			}
@@ -200,6 +200,14 @@ func NodesByHost(plan *shaping.Plan, of []int) [][]string {
 	return all
 }
 
+// mega writes a rate in bit/s as a rounded number of Mbit/s, without an exponent.
+func mega(rate float64) string {
+	if x := rate / 1e6; x < 999.5 {
+		return fmt.Sprintf("%.3g", x)
+	}
+	return fmt.Sprintf("%.0f", rate/1e6)
+}
+
 // DescribePlacement describes which nodes are on which host, the rates that they need
 // between hosts, and the delay that the hosts' network must not exceed: the least delay
 // of a path between two of them.
@@ -228,8 +236,8 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		}
 	}
 	if fastest.from >= 0 {
-		lines = append(lines, fmt.Sprintf("the fastest planned path between hosts takes %v (%s→%s); the hosts' network has to be faster than that",
-			planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond), slow.Nodes[fastest.from].Name, slow.Nodes[fastest.to].Name))
+		lines = append(lines, fmt.Sprintf("of all planned paths between hosts, %s→%s has the least delay, %v: the hosts' network must have a smaller delay",
+			slow.Nodes[fastest.from].Name, slow.Nodes[fastest.to].Name, planned(slow.Paths[fastest.from][fastest.to]).Round(time.Microsecond)))
 	}
 	needs, unlimited, err := Traffic(n, of)
 	if err != nil {
@@ -238,7 +246,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 	for a, row := range needs {
 		for b, need := range row {
 			if need > 0 {
-				lines = append(lines, fmt.Sprintf("from host %d to host %d, reductions need up to %.3g Mbit/s", a, b, need/1e6))
+				lines = append(lines, fmt.Sprintf("from host %d to host %d, reductions need up to %s Mbit/s", a, b, mega(need)))
 			}
 		}
 	}
@@ -251,7 +259,7 @@ func DescribePlacement(n *Network, of []int) (lines []string, err error) {
 		most = max(most, slices.Max(row))
 	}
 	if most > 0 {
-		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %.3g Mbit/s", most/1e6))
+		lines = append(lines, fmt.Sprintf("a worker that fetches the state needs up to %s Mbit/s", mega(most)))
 	}
 	if unlimited {
 		lines = append(lines, "the traffic of paths without a rate limit is not counted")

@@ -258,12 +258,12 @@ func TestParse(t *testing.T) {
 	for text, says := range map[string]string{
 		"w0/w1-w5":                   "names nodes for 2 hosts, but the run has 3 hosts",
 		"w0/w1/w2,w7":                `host 2: there is no node "w7"; the nodes are`,
-		"w0,w1/w1,w2/w3-w5":          "w1 is on the hosts 0 and 1; name it once",
+		"w0,w1/w1,w2/w3-w5":          "w1 is named twice, for host 0 and for host 1; name it once",
 		"w0/coordinator,w1/w2-w5":    "coordinator is on host 1, but belongs on the leader",
 		"w0-w5/coordinator/w3":       "coordinator is on host 1",
 		"coordinator/w0-w3/w4,w5":    "host 0 has no worker; name a worker for this host, or use fewer hosts",
 		"w0/w1/w2,w3,w4":             "w5 is on no host; name every worker",
-		"coordinator,w0/w1/w2-w5,w2": "w2 is on the hosts 2 and 2; name it once",
+		"coordinator,w0/w1/w2-w5,w2": "w2 is named twice, for host 2 and for host 2; name it once",
 	} {
 		if of, err := cluster.ParsePlacement(text, n, 3); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, %v; want %q", text, of, err, says)

@@ -333,7 +333,7 @@ type conflictError struct {
 
 func (c *conflictError) Error() string {
 	return fmt.Sprintf("the path %s→%s has a planned delay of %v, but the network between their hosts, %s and %s, takes %v (half of the round trip, 99.9th percentile)",
-		c.from, c.to, c.planned, c.fromAt, c.toAt, c.takes.Round(time.Microsecond))
+		c.from, c.to, c.planned.Round(time.Microsecond), c.fromAt, c.toAt, c.takes.Round(time.Microsecond))
 }
 
 // conflict is the worst conflict of the placement, nil if there is none.
@@ -356,5 +356,5 @@ func (b *board) conflict() (worst *conflictError) {
 // with the fewest conflicts.
 func (b *board) refusal(order []int) error {
 	b.arrange(b.groups(order, 0))
-	return fmt.Errorf("%w; every placement tried on %d hosts has a path whose planned delay is too short: plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
+	return fmt.Errorf("%w, and every placement tried on %d hosts has such a path; plan longer delays, or use fewer hosts", b.conflict(), len(b.hosts))
 }

@@ -82,7 +82,7 @@ func ownName() (string, error) {
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("asking for this host's name: %w", err)
+		return "", fmt.Errorf("finding out this host's name: %w", err)
 	}
 	return name, nil
 }

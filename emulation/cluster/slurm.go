@@ -44,6 +44,9 @@ func allocated() (int, error) {
 	if os.Getenv(slurmNode) == "" {
 		nodes++
 	}
+	if nodes < 2 {
+		return 0, errs.Usagef("--hosts slurm: the Slurm allocation has only this host; allocate at least 2 nodes, or leave --hosts out")
+	}
 	return nodes, nil
 }
 
@@ -65,7 +68,7 @@ func ownAddress() (netip.Addr, error) {
 		return netip.Addr{}, errs.Usagef("this host has no IPv4 address that other hosts can reach; configure one")
 	}
 	if len(all) > 1 {
-		return netip.Addr{}, errs.Usagef("this host has %d addresses, %v; name the one that the other hosts can reach: --hosts slurm@ADDRESS", len(all), all)
+		return netip.Addr{}, errs.Usagef("this host has %d addresses (%s); name the one that the other hosts can reach: --hosts slurm@ADDRESS", len(all), strings.Trim(fmt.Sprint(all), "[]"))
 	}
 	return all[0], nil
 }
@@ -109,9 +112,22 @@ func startSlurmStep(r *Request, leader netip.AddrPort, failed func(error)) (*slu
 	go func() {
 		defer close(s.ended)
 		err := s.command.Wait()
-		failed(fmt.Errorf("srun, which started the hosts, ended unexpectedly: %v\n%s", err, strings.TrimSpace(s.output.String())))
+		failed(srunEnded(err, s.output.String()))
 	}()
 	return s, nil
+}
+
+// srunEnded is the error of an srun that has ended before the run. err is nil
+// if it ended with status 0.
+func srunEnded(err error, output string) error {
+	how := "exit status 0"
+	if err != nil {
+		how = err.Error()
+	}
+	if output = strings.TrimSpace(output); output != "" {
+		how += "\n" + output
+	}
+	return errors.New("srun, which started the hosts, ended unexpectedly: " + how)
 }
 
 // cpuFlags give each task all processors of its node in the allocation.

@@ -306,7 +306,7 @@ func (d *driver) injected(a Action, met *met) error {
 		e.Processes, e.Left, e.Duration = &met.Processes, met.Left, policy.Time(met.Took.Microseconds())
 		text += " affected " + processes(met.Processes)
 		if met.Left > 0 {
-			text += fmt.Sprintf("; processes that wait for a device and could not be stopped: %d", met.Left)
+			text += fmt.Sprintf(", and %s could not be stopped while waiting for a device", processes(met.Left))
 		}
 	}
 	d.s.Tell("%.1f s: %s", time.Since(d.began).Seconds(), text)
@@ -442,8 +442,11 @@ func (d *driver) cause() string {
 		return c.Text
 	}
 	text := fmt.Sprintf("%s %s after %.1f s", c.Node, c.Text, c.After.Seconds())
+	if strings.HasPrefix(c.Text, "exited with code 0") { // with the circumstances that make it a failure
+		text = fmt.Sprintf("%s %s (%.1f s after its start)", c.Node, c.Text, c.After.Seconds())
+	}
 	if n := len(d.spec.Machine.Programs); n > 1 {
-		text += fmt.Sprintf(", the first of %d programs to fail", n)
+		text += fmt.Sprintf(", the first failure among %d programs", n)
 	}
 	if strings.HasPrefix(c.Text, "could not") {
 		text = c.Node + " " + c.Text

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -354,15 +355,15 @@ type deadline struct {
 func (m *Machine) limit() (next deadline, is bool) {
 	consider := func(limit, since time.Duration, format string) {
 		if limit > 0 && (!is || since+limit < next.at) {
-			next, is = deadline{since + limit, fmt.Sprintf(format, limit.Seconds())}, true
+			next, is = deadline{since + limit, fmt.Sprintf(format, strconv.FormatFloat(limit.Round(time.Millisecond).Seconds(), 'f', -1, 64))}, true
 		}
 	}
 	if _, clocked := m.Clocked(); !clocked {
-		consider(m.cfg.Limits.Startup, m.began, "the programs did not begin within %.3g s: "+strings.ReplaceAll(m.clock.Silent(), "%", "%%"))
+		consider(m.cfg.Limits.Startup, m.began, "the programs did not begin within %s s: "+strings.ReplaceAll(m.clock.Silent(), "%", "%%"))
 		return next, is
 	}
-	consider(m.cfg.Limits.Silence, m.heard, "no program reported any progress for %.3g s")
-	consider(m.cfg.Limits.Length, m.clockAt, "the programs were still running %.4g s after the start of the clock")
+	consider(m.cfg.Limits.Silence, m.heard, "no program reported any progress for %s s")
+	consider(m.cfg.Limits.Length, m.clockAt, "the programs did not end within %s s after the start of the clock")
 	return next, is
 }
 
@@ -378,7 +379,7 @@ func (m *Machine) due() {
 	if d, is := m.limit(); is && m.now >= d.at {
 		m.limited = d.text
 		if nodes := m.running(); len(nodes) > 0 {
-			m.limited += "; still running: " + strings.Join(nodes, ", ")
+			m.limited += " (still running: " + strings.Join(nodes, ", ") + ")"
 		}
 		if m.cause == nil {
 			m.cause = &Cause{Text: m.limited, Code: ExitLimit}

@@ -266,7 +266,7 @@ func TestMachine(t *testing.T) {
 			{1000, Heard{"w0"}, "", 2000},
 			{2000, Tick{}, "signal w0 terminated", 7000},
 			{2100, Ended{Node: "w0", Code: -1, Signal: syscall.SIGTERM}, "kill w0; finish", -1},
-		}, 124, " the programs did not begin within 2 s: testbed mark start was not called; still running: w0 0s"},
+		}, 124, " the programs did not begin within 2 s: testbed mark start was not called (still running: w0) 0s"},
 		"no marks any more": {Config{Programs: workers(1), Grace: grace, KeepGoing: true, Clock: programs.ClockMark, Limits: Limits{Startup: ms(2000), Silence: ms(500)}}, []step{
 			{0, Began{}, "start w0", 2000},
 			{1000, Marked{"w0"}, "start_clock", 1500},
@@ -274,13 +274,13 @@ func TestMachine(t *testing.T) {
 			{1900, Tick{}, "signal w0 terminated", 6900},
 			{6900, Tick{}, "kill w0", 16900},
 			{6910, killed("w0"), "finish", -1},
-		}, 124, " no program reported any progress for 0.5 s; still running: w0 0s"},
+		}, 124, " no program reported any progress for 0.5 s (still running: w0) 0s"},
 		"longer than it may": {Config{Programs: workers(1), Grace: grace, Clock: programs.ClockCommand, Limits: Limits{Silence: ms(500), Length: ms(900)}}, []step{
 			{0, Began{}, "start w0; start_clock", 500},
 			{450, Heard{"w0"}, "", 900},
 			{900, Tick{}, "signal w0 terminated", 5900},
 			{950, exit("w0", 0), "finish", -1},
-		}, 124, " the programs were still running 0.9 s after the start of the clock; still running: w0 0s"},
+		}, 124, " the programs did not end within 0.9 s after the start of the clock (still running: w0) 0s"},
 		"a limit after a failure": {Config{Programs: workers(2), Grace: grace, KeepGoing: true, Clock: programs.ClockCommand, Limits: Limits{Silence: ms(500)}}, []step{
 			{0, Began{}, startAll, 500},
 			{10, exit("w1", 3), "kill w1", 500},
@@ -338,7 +338,7 @@ func TestMachineLimited(t *testing.T) {
 		t.Errorf("%q before the limit", m.Limited())
 	}
 	m.Step(ms(500), Tick{})
-	if want := "no program reported any progress for 0.5 s; still running: w0"; m.Limited() != want || m.Cause().Code != 3 {
+	if want := "no program reported any progress for 0.5 s (still running: w0)"; m.Limited() != want || m.Cause().Code != 3 {
 		t.Errorf("%q, want %q; %+v", m.Limited(), want, m.Cause())
 	}
 }

@@ -143,10 +143,10 @@ func TestJudgeMachine(t *testing.T) {
 		notes  string
 	}{
 		"all is well":             {true, nil, fidelity.Measurements{CPUPressure: 0.9, Steal: 0.3}, true, "[]"},
-		"a router":                {true, &userlink.Stats{Lateness: userlink.Lateness{LatenessP50: ms, LatenessP99: 2 * ms}}, fidelity.Measurements{}, true, "[packets left the router late by 1ms (median), 2ms (99th percentile)]"},
-		"drops":                   {true, &userlink.Stats{SendDrops: 3}, fidelity.Measurements{}, false, "[packets left the router late by 0s (median), 0s (99th percentile) against the plan, the router dropped 3 packets because a buffer was full]"},
+		"a router":                {true, &userlink.Stats{Lateness: userlink.Lateness{LatenessP50: ms, LatenessP99: 2 * ms}}, fidelity.Measurements{}, true, "[packets left the router late by 1ms (median) and 2ms (99th percentile)]"},
+		"drops":                   {true, &userlink.Stats{SendDrops: 3}, fidelity.Measurements{}, false, "[packets left the router late by 0s (median) and 0s (99th percentile) against the plan, the router dropped 3 packets because a buffer was full]"},
 		"wrong, machine idle":     {false, nil, fidelity.Measurements{CPUPressure: 0.4}, false, "[]"},
-		"wrong, machine is busy":  {false, nil, fidelity.Measurements{CPUPressure: 0.6}, false, "[tasks waited for a processor in 60 % of the time: this machine was busy, or is too small for these rates]"},
+		"wrong, machine is busy":  {false, nil, fidelity.Measurements{CPUPressure: 0.6}, false, "[tasks waited for a processor for 60 % of the time: this machine was busy, or is too small for these rates]"},
 		"wrong, on a greedy host": {false, nil, fidelity.Measurements{Steal: 0.3}, false, "[the likely cause: the hypervisor took 30 % of the CPU time away (steal)]"},
 		"a link below its rate": {true, nil, fidelity.Measurements{BusyLink: "w1", BusyTime: time.Second, BusyShare: 0.7}, false,
 			"[w1 sent at 70 % of its rate while packets waited (1s in all): 30 % off (limit 20 %)]"},

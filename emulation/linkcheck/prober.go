@@ -84,15 +84,15 @@ func newCrew(s *network.Supervisor, hosts *cluster.Hosts, links *network.Network
 		c.children = append(c.children, child)
 	}
 	c.answers, c.stepped = make([]proberAnswer, len(c.children)), make([]time.Duration, len(c.children))
-	return c, c.await(network.StartupPatience, "the probers to start", func() bool { return c.all(func(c *network.Child) bool { return c.Ready }) })
+	return c, c.await(network.StartupPatience, "the processes that measure links to start", func() bool { return c.all(func(c *network.Child) bool { return c.Ready }) })
 }
 
 // prober names the prober of a host, for an error message.
 func (c *crew) prober(k int) string {
 	if c.hosts.Several() {
-		return "the prober on host " + c.hosts.Names()[k]
+		return "the link measurement on host " + c.hosts.Names()[k]
 	}
-	return "the prober"
+	return "the link measurement"
 }
 
 func (c *crew) all(so func(*network.Child) bool) bool {
@@ -185,7 +185,7 @@ func (c *crew) end() error {
 	for _, child := range c.children {
 		child.CloseCommands()
 	}
-	if err := c.s.Await(network.StartupPatience, "the probers to end", func() bool { return c.all(func(c *network.Child) bool { return c.Ended }) }); err != nil {
+	if err := c.s.Await(network.StartupPatience, "the processes that measure links to end", func() bool { return c.all(func(c *network.Child) bool { return c.Ended }) }); err != nil {
 		return err
 	}
 	for _, child := range c.children {
@@ -204,7 +204,7 @@ func (c *crew) notes() (all []string) {
 			if c.hosts.Several() {
 				where = "the clock of the host " + c.hosts.Names()[k]
 			}
-			all = append(all, fmt.Sprintf("%s was changed by %v during the measurement: measured delays are wrong by up to that time", where, step))
+			all = append(all, fmt.Sprintf("%s was changed by %v during the measurement: measured delays are wrong by up to that time", where, step.Round(time.Millisecond)))
 		}
 	}
 	return all

@@ -138,7 +138,7 @@ const busyMachine = 0.5
 // their rate while packets waited, and the machine's possible part in both.
 func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measurements) {
 	if router != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median), %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))
+		r.Notes = append(r.Notes, fmt.Sprintf("packets left the router late by %v (median) and %v (99th percentile)", router.LatenessP50.Round(time.Microsecond), router.LatenessP99.Round(time.Microsecond)))
 		m.RouterNoPriority = router.NoPriority
 		if d := router.Unplanned(); d > 0 {
 			r.OK = false
@@ -153,6 +153,6 @@ func judgeMachine(r *probe.Report, router *userlink.Stats, m fidelity.Measuremen
 		r.Notes = append(r.Notes, fidelity.Likely(m)...)
 	}
 	if !r.OK && m.CPUPressure > busyMachine {
-		r.Notes = append(r.Notes, fmt.Sprintf("tasks waited for a processor in %.0f %% of the time: this machine was busy, or is too small for these rates", 100*m.CPUPressure))
+		r.Notes = append(r.Notes, fmt.Sprintf("tasks waited for a processor for %.0f %% of the time: this machine was busy, or is too small for these rates", 100*m.CPUPressure))
 	}
 }

@@ -44,7 +44,7 @@ func (f *LinkFaults) Apply(at time.Duration) error {
 		f.Current, err = plan, f.network.change(plan)
 	}
 	if err != nil {
-		return fmt.Errorf("carrying out the injects of links at %v: %w", at, err)
+		return fmt.Errorf("carrying out the injects of links at %v: %w", at.Round(time.Millisecond), err)
 	}
 	return nil
 }

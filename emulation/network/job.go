@@ -74,7 +74,7 @@ type Job struct {
 }
 
 // ErrSandboxSilent is returned by Next if the sandbox's init sends nothing.
-var ErrSandboxSilent = fmt.Errorf("the sandbox's init process (testbed: sandbox) has not responded for %v: it was stopped, frozen or starved of CPU; the command has failed", silence)
+var ErrSandboxSilent = fmt.Errorf("the sandbox's init process (testbed: sandbox) has not responded for %v: it was stopped, frozen or starved of CPU; run the command again when the machine is less busy", silence)
 
 // ErrSandboxEnded is returned by Next if the sandbox's init has died.
 var ErrSandboxEnded = errors.New("the sandbox's init process ended unexpectedly")

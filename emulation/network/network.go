@@ -120,7 +120,7 @@ func (n *Network) build(links string) error {
 	n.Backend = backend
 	begin := time.Now()
 	if n.s.layout != nil && backend != kernel.BackendUser {
-		return errs.Usagef("%s links work on one host only; use --links user", backend)
+		return errs.Usagef("--links %s works on one host only; use --links user", backend)
 	}
 	if n.Kernel, err = kernel.Build(n.Plan, backend, n.s.layout.Has); err != nil {
 		return fmt.Errorf("building the network: %w", err)
@@ -131,10 +131,10 @@ func (n *Network) build(links string) error {
 	}
 	differences, err := n.Kernel.ReadBack()
 	if err != nil {
-		return fmt.Errorf("reading the network back: %w", err)
+		return fmt.Errorf("reading the built network back from the kernel: %w", err)
 	}
 	if len(differences) > 0 {
-		return fmt.Errorf("the network in the kernel differs from the plan (differences: %d); the first difference: %s", len(differences), differences[0])
+		return fmt.Errorf("the network in the kernel differs from the plan (differences: %d, the first: %s)", len(differences), differences[0])
 	}
 	tcp, err := n.Kernel.TCP()
 	if err != nil {
@@ -143,7 +143,7 @@ func (n *Network) build(links string) error {
 	if short := n.Kernel.ShortWindows(); short != nil {
 		n.s.Tell("%v: TCP windows in the nodes are limited to %s, which may be too small for a fast path with a long delay", short, n.windows())
 	}
-	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s built and checked in %d ms; TCP in the nodes: %s, with windows of up to %s",
+	n.s.Note(Note{Quiet: true, Stage: fmt.Sprintf("%s links (%s): %s, built and checked in %d ms, with TCP %s and windows of up to %s",
 		backend, why, errs.Count(len(n.places), "node"), time.Since(begin).Milliseconds(), tcp, n.windows())})
 	return nil
 }
@@ -394,6 +394,6 @@ func (n *Network) traffic() string {
 		}
 	}
 	c := n.count
-	return fmt.Sprintf(", while the router forwarded %d packets, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
-		c.Packets, c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
+	return fmt.Sprintf(", while the router forwarded %s, lost %d as planned, dropped %d because a buffer was full, and dropped %d that it could not read",
+		errs.Count(int(c.Packets), "packet"), c.Lost, c.Unplanned()+c.QueueFull, c.Unknown+c.Oversize)
 }

@@ -59,7 +59,7 @@ func (l *Layout) openTunnel(self *Self, o *userlink.Options) error {
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	file.Close()
 	if err != nil {
-		return fmt.Errorf("opening the tunnel: %w", os.NewSyscallError("fcntl", err))
+		return fmt.Errorf("duplicating the socket of the tunnel between hosts: %w", os.NewSyscallError("fcntl", err))
 	}
 	if o.Tunnel, err = tunnel.Open(fd, l.Config); err != nil {
 		unix.Close(fd)

@@ -42,7 +42,7 @@ func (s *Supervisor) WatchSilence(children func() []*Child) {
 						continue
 					}
 					if c.missed++; c.missed > silenceLooks {
-						return fmt.Errorf("the process of %s (testbed: %s) has not responded for %v: it was stopped, frozen or starved of CPU; the command has failed", c.Name, c.Name, silence)
+						return fmt.Errorf("the process of %s (testbed: %s) has not responded for %v: it was stopped, frozen or starved of CPU; run the command again when the machine is less busy", c.Name, c.Name, silence)
 					}
 				}
 				return nil

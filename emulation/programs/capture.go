@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -84,11 +85,15 @@ func endCaptures(s *network.Supervisor, all []*capture) error {
 
 func (c *captured) String() string {
 	text := errs.Count(c.Frames, "frame")
+	var without []string
 	if n := c.Beyond; n > 0 {
-		text += fmt.Sprintf("; %d more did not fit into the size limit of the file", n)
+		without = append(without, fmt.Sprintf("%d that did not fit into the size limit of the file", n))
 	}
 	if n := c.Missed; n > 0 {
-		text += fmt.Sprintf("; %d MISSED because frames came too fast", n)
+		without = append(without, fmt.Sprintf("%d MISSED because frames came too fast", n))
+	}
+	if len(without) > 0 {
+		text += ", without " + strings.Join(without, " and ")
 	}
 	return text
 }

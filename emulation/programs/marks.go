@@ -113,14 +113,14 @@ func SendMark(kind string, fields map[string]any) error {
 		return err
 	}
 	if len(line)+1 > LongestMark {
-		return errs.Usagef("the mark %s has %d bytes; at most %d bytes are allowed", kind, len(line), LongestMark)
+		return errs.Usagef("the mark %s has %d bytes; at most %d bytes are allowed", kind, len(line), LongestMark-1)
 	}
 	conn, err := net.Dial("unix", markSocket(node))
 	if errors.Is(err, fs.ErrNotExist) && node != "" {
 		conn, err = net.Dial("unix", markSocket(""))
 	}
 	if err != nil {
-		return fmt.Errorf("sending the mark %s: nothing receives marks on this host; testbed net receives marks only on the host where it was started: %w", kind, err)
+		return fmt.Errorf("sending the mark %s: nothing receives marks on this host: %w; testbed net receives marks only on the host where it was started", kind, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(markPatience))
@@ -139,7 +139,10 @@ func ParseFields(args []string) (map[string]any, error) {
 	var fields map[string]any
 	for _, arg := range args {
 		name, text, found := strings.Cut(arg, "=")
-		if !found || name == "" || name == "type" {
+		if name == "type" {
+			return nil, errs.Usagef("%s: the mark's type is the first argument; leave this field out", arg)
+		}
+		if !found || name == "" {
 			return nil, errs.Usagef("%s: write each field as NAME=VALUE, such as round=3; the mark's type is the first argument", arg)
 		}
 		var value any

@@ -5,6 +5,7 @@ package programs
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -30,9 +31,9 @@ func TestParseFields(t *testing.T) {
 	if text := fmt.Sprint(got); err != nil || text != "map[all:[1 x] empty: round:3 who:me]" {
 		t.Errorf("%s, %v", text, err)
 	}
-	for _, arg := range []string{"round", "=3", "type=x"} {
-		if got, err := ParseFields([]string{arg}); err == nil {
-			t.Errorf("%s: %v, and no error", arg, got)
+	for arg, want := range map[string]string{"round": "write each field as NAME=VALUE", "=3": "write each field as NAME=VALUE", "type=x": "leave this field out"} {
+		if got, err := ParseFields([]string{arg}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %q", arg, got, err, want)
 		}
 	}
 }

@@ -185,10 +185,10 @@ func (g *Ground) Env() ([]string, error) {
 // LinkBinary makes OwnBin, if it does not exist.
 func LinkBinary() error {
 	if err := os.MkdirAll(OwnBin, 0o755); err != nil {
-		return fmt.Errorf("making %s: %w", OwnBin, err)
+		return fmt.Errorf("making the folder of the command testbed: %w", err)
 	}
 	if err := os.Symlink(ownExe, filepath.Join(OwnBin, "testbed")); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making %s: %w", OwnBin, err)
+		return fmt.Errorf("making the folder of the command testbed: %w", err)
 	}
 	return nil
 }

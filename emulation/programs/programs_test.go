@@ -49,7 +49,8 @@ func TestExitCodes(t *testing.T) {
 func TestCaptured(t *testing.T) {
 	for want, c := range map[string]captured{
 		"5 frames": {Frames: 5},
-		"5 frames; 2 more did not fit into the size limit of the file; 1 MISSED because frames came too fast": {Frames: 5, Beyond: 2, Missed: 1},
+		"1 frame, without 3 MISSED because frames came too fast":                                                         {Frames: 1, Missed: 3},
+		"5 frames, without 2 that did not fit into the size limit of the file and 1 MISSED because frames came too fast": {Frames: 5, Beyond: 2, Missed: 1},
 	} {
 		if got := c.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -73,11 +73,11 @@ func openLifeline() (*Inside, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(lifelineFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("sandbox init: descriptor %d is not a lifeline", lifelineFD)
+		return nil, fmt.Errorf("sandbox init: descriptor %d is not the connection to the outer process", lifelineFD)
 	}
 	unix.CloseOnExec(lifelineFD)
 	if err := unix.SetNonblock(lifelineFD, true); err != nil {
-		return nil, fmt.Errorf("sandbox init: open lifeline: %w", err)
+		return nil, fmt.Errorf("sandbox init: opening the connection to the outer process: %w", err)
 	}
 	in := &Inside{
 		lifeline: os.NewFile(lifelineFD, "lifeline"),
@@ -95,7 +95,7 @@ func openLifeline() (*Inside, error) {
 
 func (in *Inside) report(err error) error {
 	if err := newReport(err).send(in.lifeline); err != nil {
-		return fmt.Errorf("sandbox init: report to the outer process: %w", err)
+		return fmt.Errorf("sandbox init: reporting to the outer process: %w", err)
 	}
 	return nil
 }
@@ -105,16 +105,16 @@ func (in *Inside) report(err error) error {
 func (in *Inside) setUp() error {
 	var err error
 	if err = mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE); err != nil {
-		return fmt.Errorf("sandbox init: make mounts private: %w", err)
+		return fmt.Errorf("sandbox init: making mounts private: %w", err)
 	}
 	if err := mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC); err != nil {
 		return fmt.Errorf("sandbox init: %w", err)
 	}
 	if err := coverRun(); err != nil {
-		return fmt.Errorf("sandbox init: cover /run: %w", err)
+		return fmt.Errorf("sandbox init: covering /run: %w", err)
 	}
 	if err := coverSys(); err != nil {
-		return fmt.Errorf("sandbox init: cover /sys: %w", err)
+		return fmt.Errorf("sandbox init: covering /sys: %w", err)
 	}
 	in.home = &surroundings{name: "the hub"}
 	if err := in.home.open(); err != nil {
@@ -199,19 +199,19 @@ func touch(path string) error {
 // descriptor remains the caller's.
 func (in *Inside) BindNetNS(name string, fd int) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-		return fmt.Errorf("bind network namespace: invalid name %q", name)
+		return fmt.Errorf("naming a network namespace: the name %q is invalid", name)
 	}
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
-		return fmt.Errorf("bind network namespace %s: descriptor %d is not a network namespace", name, fd)
+		return fmt.Errorf("naming the network namespace %s: descriptor %d is not a network namespace", name, fd)
 	}
 	target := filepath.Join(NetNSDir, name)
 	if err := touch(target); err != nil {
-		return fmt.Errorf("bind network namespace %s: %w", name, err)
+		return fmt.Errorf("naming the network namespace %s: %w", name, err)
 	}
 	if err := mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND); err != nil {
 		_ = os.Remove(target) // the mount's error is the one to report
-		return fmt.Errorf("bind network namespace %s: %w", name, err)
+		return fmt.Errorf("naming the network namespace %s: %w", name, err)
 	}
 	return nil
 }
@@ -224,9 +224,9 @@ type mountError struct {
 
 func (e *mountError) Error() string {
 	if e.source == "" {
-		return fmt.Sprintf("change mount %s: %v", e.target, e.err)
+		return fmt.Sprintf("changing the mount %s: %v", e.target, e.err)
 	}
-	return fmt.Sprintf("mount %s on %s: %v", e.source, e.target, e.err)
+	return fmt.Sprintf("mounting %s on %s: %v", e.source, e.target, e.err)
 }
 
 func (e *mountError) Unwrap() error { return e.err }

@@ -112,21 +112,21 @@ func (in *Inside) Furnish(name string, fd int) error {
 	var err error
 	thread.Do(func() { err = m.furnish(fd) }) // it leaves the thread in the machine
 	if err != nil {
-		return fmt.Errorf("making node %s a machine: %w", name, err)
+		return fmt.Errorf("setting up node %s: %w", name, err)
 	}
 	key, err := inode(fd)
 	if err != nil {
-		return fmt.Errorf("making node %s a machine: %w", name, err)
+		return fmt.Errorf("setting up node %s: %w", name, err)
 	}
 	dir := filepath.Join(MachineDir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("making node %s a machine: %w", name, err)
+		return fmt.Errorf("setting up node %s: %w", name, err)
 	}
 	for _, ns := range append(m.own, namespace{kind: rootLink, file: m.root}) {
 		// Through init's descriptors: a bound file would not be visible from the
 		// mount namespaces of other machines.
 		if err := os.Symlink(fmt.Sprintf("/proc/1/fd/%d", ns.file.Fd()), filepath.Join(dir, ns.kind)); err != nil {
-			return fmt.Errorf("making node %s a machine: %w", name, err)
+			return fmt.Errorf("setting up node %s: %w", name, err)
 		}
 	}
 	in.mu.Lock()
@@ -147,13 +147,13 @@ func inode(fd int) (uint64, error) {
 // furnish moves the thread into the new machine.
 func (m *surroundings) furnish(netNS int) error {
 	if err := unix.Setns(netNS, unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace: %w", err)
+		return fmt.Errorf("entering the network namespace: %w", err)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making namespaces: %w", err)
 	}
 	if err := unix.Sethostname([]byte(m.name)); err != nil {
-		return fmt.Errorf("set the host name: %w", err)
+		return fmt.Errorf("setting the host name: %w", err)
 	}
 	if err := coverSys(); err != nil {
 		return err
@@ -275,14 +275,14 @@ func coverBootID(name string) error {
 func (m *surroundings) enter(dir string) error {
 	for _, ns := range m.own {
 		if err := unix.Setns(int(ns.file.Fd()), ns.flag); err != nil {
-			return fmt.Errorf("enter the %s namespace of %s: %w", ns.kind, m.name, err)
+			return fmt.Errorf("entering the %s namespace of %s: %w", ns.kind, m.name, err)
 		}
 	}
 	if err := unix.Fchdir(int(m.root.Fd())); err != nil {
-		return fmt.Errorf("enter the root directory of %s: %w", m.name, err)
+		return fmt.Errorf("entering the root directory of %s: %w", m.name, err)
 	}
 	if err := unix.Chroot("."); err != nil {
-		return fmt.Errorf("enter the root directory of %s: %w", m.name, err)
+		return fmt.Errorf("entering the root directory of %s: %w", m.name, err)
 	}
 	changeDir(dir)
 	return nil

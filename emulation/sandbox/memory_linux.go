@@ -29,4 +29,4 @@ func oomKills(vmstat string) uint64 {
 
 // OutOfMemory is the message about killed processes while the kernel killed for
 // lack of memory.
-const OutOfMemory = "the kernel killed processes meanwhile because memory ran out (oom_kill); add memory to the machine or the cgroup, or use fewer workers or parameters"
+const OutOfMemory = "the kernel killed processes because memory ran out (oom_kill); add memory to the machine or the cgroup, or use fewer workers or parameters"

@@ -124,7 +124,7 @@ func (in *Inside) start(c Command) (*Process, error) {
 		err = m.enter(in.dir)
 	case c.NetNS >= 0:
 		if err = unix.Setns(c.NetNS, unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("enter network namespace: %w", err)
+			err = fmt.Errorf("entering the network namespace: %w", err)
 		}
 	}
 	p := &Process{name: c.Name, in: in, done: make(chan struct{})}
@@ -259,17 +259,17 @@ func (p *Process) KillGroup() { _ = unix.Kill(-p.pid, unix.SIGKILL) } // there m
 func (p *Process) signal(target int, sig os.Signal) error {
 	s, ok := sig.(syscall.Signal)
 	if !ok {
-		return fmt.Errorf("signal %s: unsupported signal %v", p.name, sig)
+		return fmt.Errorf("signalling %s: the signal %v is not supported", p.name, sig)
 	}
 	// Only the reaper frees a process id, and it needs this lock: the id cannot go
 	// to another process meanwhile.
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
 	if p.in.children[p.pid] != p {
-		return fmt.Errorf("signal %s: %w", p.name, os.ErrProcessDone)
+		return fmt.Errorf("signalling %s: %w", p.name, os.ErrProcessDone)
 	}
 	if err := unix.Kill(target, s); err != nil {
-		return fmt.Errorf("signal %s: %w", p.name, err)
+		return fmt.Errorf("signalling %s: %w", p.name, err)
 	}
 	return nil
 }

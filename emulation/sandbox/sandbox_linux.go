@@ -111,13 +111,13 @@ func Start(cfg Config) (*Sandbox, error) {
 func newLifeline() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the lifeline: %w", err)
+		return nil, nil, fmt.Errorf("connecting it with its init process: %w", err)
 	}
 	// Only our end: non-blocking files obey deadlines.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("making the lifeline: %w", err)
+		return nil, nil, fmt.Errorf("connecting it with its init process: %w", err)
 	}
 	return os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline"), nil
 }
@@ -160,7 +160,7 @@ func (s *Sandbox) keep(argv []string, attr *os.ProcAttr, started chan<- error) {
 func (s *Sandbox) Wait() (*os.ProcessState, error) {
 	<-s.done
 	if s.err != nil {
-		return nil, fmt.Errorf("wait for sandbox: %w", s.err)
+		return nil, fmt.Errorf("waiting for the end of the sandbox: %w", s.err)
 	}
 	return s.state, nil
 }

@@ -224,7 +224,7 @@ func (m machine) explainClone(errno syscall.Errno) (missing, mend string) {
 		return "user namespaces are forbidden to this user, by seccomp, a security module or a chroot",
 			"run as root, or lift that restriction"
 	}
-	return "a seccomp filter or security module forbids root to make namespaces", "lift that restriction"
+	return "a seccomp filter or security module does not allow root to make namespaces", "lift that restriction"
 }
 
 func (m machine) explainLimit() (missing, mend string) {

@@ -160,7 +160,7 @@ func (o *Options) listen(job *network.Job, interactive bool, keep *programs.Reco
 			return *p.Exit, nil
 		}
 		if p.Started && interactive {
-			o.Progress("the nodes are " + strings.Join(o.Nodes(), " ") + "; testbed in NODE CMD… runs a program in a node; exit removes the network")
+			o.Progress("the nodes are " + strings.Join(o.Nodes(), " ") + ". testbed in NODE CMD… runs a program in a node, and exit removes the network")
 		}
 	}
 }

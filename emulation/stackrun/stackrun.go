@@ -127,7 +127,7 @@ func Play(ctx context.Context, o Options) (record.Summary, error) {
 func fits(s *resolved.Scenario, stack *stacks.Chosen) error {
 	first := s.FirstJoin()
 	if n := len(s.Workers); n < stack.MinWorkers {
-		return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("there is %s, but the stack %s needs at least %d", errs.Count(n, "worker"), stack.Name, stack.MinWorkers)}
+		return &scenarios.Error{Field: "workers", Problem: fmt.Sprintf("the scenario has %s, but the stack %s needs at least %d; add workers, or choose another stack", errs.Count(n, "worker"), stack.Name, stack.MinWorkers)}
 	}
 	for _, w := range s.Workers {
 		if w.JoinAt > first && stack.NoJoin != "" {
@@ -309,7 +309,7 @@ func (p *player) conclude(result launch.Result, failed error) (record.Summary, e
 	if result.Limit != "" {
 		limit := result.Limit
 		if late := p.late(); result.Unclocked != "" && len(late) > 0 {
-			limit = fmt.Sprintf("no round began within %g s, because not all programs were ready: %s", p.o.Stack.Startup, strings.Join(late, ", "))
+			limit = fmt.Sprintf("no round began within %g s, because these programs were not ready: %s", p.o.Stack.Startup, strings.Join(late, ", "))
 		}
 		if cause == result.Limit {
 			cause = limit

@@ -50,7 +50,7 @@ func played(t *testing.T) string {
 		mark(1_700_000, "w0", "step", map[string]any{"loss": 0.5, "who": "<i>me"}),
 		{T: 1_800_000, Type: record.ProgramExit, Node: "w2", Code: code(3)},
 		{T: 1_900_000, Type: record.ProgramExit, Node: "w0", Code: code(-1), Signal: "SIGTERM"}, {T: 1_900_001, Type: record.ProgramExit, Node: "w1", Incarnation: 1, Code: code(0)},
-		{T: 1_900_002, Type: record.ProgramsFinish, Code: code(3), Cause: "w2 exited with code 3 after 1.8 s, the first of 3 programs to fail (its last line: <script>alert(1)</script>)"},
+		{T: 1_900_002, Type: record.ProgramsFinish, Code: code(3), Cause: "w2 exited with code 3 after 1.8 s, the first failure among 3 programs (its last line: <script>alert(1)</script>)"},
 	}
 	dir := t.TempDir()
 	var text bytes.Buffer
@@ -122,7 +122,7 @@ func TestPage(t *testing.T) {
 	}
 	text := page.String()
 	for _, want := range []string{
-		"W2 exited with code 3 after 1.8 s, the first of 3 programs to fail", "exit code 3", "w1 computed 3.2 times as slowly as before (intended: 4 times).", "it was busy", "suspect",
+		"W2 exited with code 3 after 1.8 s, the first failure among 3 programs", "exit code 3", "w1 computed 3.2 times as slowly as before (intended: 4 times).", "it was busy", "suspect",
 		"Pause, 2 processes", "Slow by 4", "Partition w0 w2", "all partitions end", "3.50 MB", "&lt;b&gt;small", "The scenario\u0026#39;s clock",
 	} {
 		if want = strings.ReplaceAll(want, "\u0026", "&"); !strings.Contains(text, want) {
