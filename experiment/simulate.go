@@ -216,7 +216,7 @@ func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 		return nil, nil, err
 	}
 	if len(events) == 0 {
-		return nil, nil, fmt.Errorf("%s: there are no events to replay", d.Path(record.EventsFile))
+		return nil, nil, fmt.Errorf("%s has no events: the run ended before it began; name the directory of another run", d.Path(record.EventsFile))
 	}
 	sum, seal, err := d.ReadSummary()
 	switch {

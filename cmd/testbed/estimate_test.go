@@ -91,7 +91,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 
 func TestEstimateOfPresetsAndReliability(t *testing.T) {
 	out, err := estimated("--list")
-	if err != nil || !strings.Contains(out, "100 inner steps: reported 38 min, estimated 31.21 (× 0.82)") {
+	if err != nil || !strings.Contains(out, "100 inner steps: reported 38 min, estimated 31.21 (0.82 times as much)") {
 		t.Errorf("--list: %v\n%s", err, out)
 	}
 	out, err = estimated("--preset", "page-as-opened")
