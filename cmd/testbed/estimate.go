@@ -128,7 +128,7 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 	case chosen > 1:
 		return errs.Usagef("FILE, --preset, --reliability and --list exclude each other; give only one of them")
 	case f.list && len(f.set) > 0:
-		return errs.Usagef("--set needs a run to change: a file, --preset, or the defaults without --list")
+		return errs.Usagef("--set changes a run, but --list shows the published runs unchanged; leave one of the two out")
 	case f.reliability != "":
 		return f.printReliability(cmd)
 	case f.list && f.json:
@@ -277,7 +277,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 	if file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return &scenarios.Error{File: file, Problem: "cannot be read: " + err.Error()}
+			return &scenarios.Error{File: file, Problem: "cannot be read: " + errs.Cause(err).Error()}
 		}
 		if at, err = scenarios.Decode(file, data, v); err != nil {
 			return err

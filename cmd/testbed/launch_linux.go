@@ -136,7 +136,7 @@ func perNodeCommands(values []string) (map[string][]string, error) {
 		case err != nil:
 			return nil, errs.Usagef("--per-node %s: %w", v, err)
 		case len(command) == 0:
-			return nil, errs.Usagef("--per-node %s: there is no command after =; write NODE=CMD", v)
+			return nil, errs.Usagef("--per-node %s: the command is empty; write NODE=CMD", v)
 		case commands[node] != nil:
 			return nil, errs.Usagef("--per-node %s: %s already has a command; give each node one --per-node", v, node)
 		}
