@@ -105,7 +105,7 @@ func WriteReliability(w io.Writer, in ReliabilityInputs, out ReliabilityOutputs)
 	if out.CheckpointInterval != nil {
 		fmt.Fprintf(t, "checkpoint\tevery %s h\tis the best interval\n", trim(*out.CheckpointInterval))
 	}
-	fmt.Fprintf(t, "slow nodes\t× %s\tfor the time of a sync\n", trim(out.TailFactor))
+	fmt.Fprintf(t, "time of a sync\t× %s\tbecause of slow nodes\n", trim(out.TailFactor))
 	fmt.Fprintf(t, "learning\t%s %%\tof what synchronous training learns from each token\n", trim(100*out.Efficiency))
 	fmt.Fprintf(t, "nodes paid for\t%s\tfor each useful node\n", trim(out.Cost))
 	if in.CheckpointMode == "gpu_memory" && !out.GPUMemoryFeasible {

@@ -43,7 +43,7 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 			return sum, err
 		}, nil
 	case network != NetworkChurn:
-		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no network model %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
+		return nil, &scenarios.Error{Field: "--network", Problem: fmt.Sprintf("there is no network model %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
 	case c == nil:
 		return OnChurn, nil
 	}

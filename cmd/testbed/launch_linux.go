@@ -98,7 +98,7 @@ clock started. --out DIR records the run's events in DIR/programs.jsonl. --stric
 			names = args[:dash]
 		}
 		if len(names) > 1 {
-			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
+			return errs.Usagef(`write "--" before the program: %s %s -- %s …`, cmd.CommandPath(), names[0], names[1])
 		}
 		return oneScenario(cmd, names)
 	}

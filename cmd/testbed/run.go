@@ -200,7 +200,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "resume" && f.Name != "json" && f.Name != "hosts" {
-			other = errs.Usagef("--%s cannot be combined with --resume, because a resumed run keeps its settings, except --json and --hosts; leave --%[1]s out", f.Name)
+			other = errs.Usagef("--%s cannot be combined with --resume, because a resumed run keeps its settings; leave --%[1]s out (only --json and --hosts are allowed)", f.Name)
 		}
 	})
 	if other != nil {
