@@ -222,12 +222,12 @@ func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, w
 	return err
 }
 
-// untold says how many costs the runs do not determine.
+// untold says how many costs and shapes of steps the runs do not determine.
 func untold(c *calibrate.Calibration) string {
 	if len(c.Untold) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (unknown costs: %d; -v lists them)", len(c.Untold))
+	return fmt.Sprintf(" (values that the runs do not determine: %d, listed by -v)", len(c.Untold))
 }
 
 // heldOut says how large the simulator's error is on runs that it was not

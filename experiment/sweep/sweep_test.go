@@ -654,3 +654,20 @@ func TestLearning(t *testing.T) {
 		t.Errorf("nothing to learn: %v", err)
 	}
 }
+
+// TestPointErrors name the point, with its settings if it has any.
+func TestPointErrors(t *testing.T) {
+	setting, err := scenarios.NewSetting("inner_steps", "4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, set := range map[string]sweep.Assignment{
+		"playing seed 3 under baseline: broken":                    nil,
+		"playing inner_steps=4 with seed 3 under baseline: broken": {setting},
+	} {
+		failed := &sweep.PointError{Point: sweep.Point{Set: set, Seed: 3, Policy: "baseline"}, Err: errors.New("broken")}
+		if failed.Error() != want {
+			t.Errorf("%v, want %s", failed, want)
+		}
+	}
+}
