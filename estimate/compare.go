@@ -111,7 +111,7 @@ var corrections = []struct {
 	{ringHops, "hops", "consecutive link delays in a sync", "law of the ring, 2(N − 1)", syncs, func(b basis) float64 { return b.r.hops }},
 	{pipelinedPieces, "pieces", "link delays in a sync that transfers do not hide", "law of the ring: pieces of a chunk are forwarded as they arrive", syncs, func(b basis) float64 { return b.r.shown }},
 	{wireBytes, "bytes", "bits on the link for each parameter sent", "codes, scales, headers of frames and packets", syncs, func(b basis) float64 { return ratio(b.r.bits*b.f.parts(b.in), b.r.volume*b.in.Parameters) }},
-	{machineCosts, "machine", "share of its rate that a link reaches, besides the time that hops and reductions cost", "calibration", syncs, func(b basis) float64 {
+	{machineCosts, "machine", "share of its rate that a link reaches (the days also count the time that hops and reductions cost)", "calibration", syncs, func(b basis) float64 {
 		if b.f.uses(machineCosts) {
 			return b.f.measured.Efficiency
 		}

@@ -50,8 +50,8 @@ Inputs that FILE lacks take the page's defaults:
   testbed estimate --list                   # published runs, and what was reported
 
 "days" is the time until the loss that synchronous training reaches on these
-tokens. "What to change first" lists the inputs of which 1 % saves most days,
-and other choices that save days.
+tokens. "What to change first" lists the inputs of which 1 % saves the most
+days, and choices that save days.
 
 --variant page computes as the page does, --variant document as the page's text
 says. The two differ by a factor of four where the model needs pipelines.
