@@ -40,7 +40,7 @@ func (e Estimate) Answer() Answer {
 	a := Answer{
 		Variant: e.Variant, Days: r.Days, Feasible: r.feasible(), Bottleneck: strings.ToLower(r.Bottleneck),
 		Headline: fmt.Sprintf("%s days%s, %s the limit of %s days for a run", trim(r.Days), years, verdict, trim(r.MaxDays)),
-		About:    fmt.Sprintf("%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · %s", r.Mode, trim(e.Inputs.NumNodes), trim(e.Inputs.Parameters/1e9), trim(e.Inputs.Tokens/1e12), e.Variant.how()),
+		About:    fmt.Sprintf("%s · %s · %s·10⁹ parameters · %s·10¹² tokens · %s", r.Mode, nodes(e.Inputs.NumNodes), trim(e.Inputs.Parameters/1e9), trim(e.Inputs.Tokens/1e12), e.Variant.how()),
 		Bounds:   e.bounds(), Changes: e.changes(), Warnings: []string{},
 	}
 	for _, x := range e.Warnings {
@@ -53,7 +53,7 @@ func (v Variant) how() string {
 	if v == Measured {
 		return "with measured terms"
 	}
-	return "by the " + string(v) + "'s formulas"
+	return "by the formulas of the variant " + string(v)
 }
 
 func (e Estimate) bounds() (rows []Row) {
@@ -78,10 +78,14 @@ func (e Estimate) bounds() (rows []Row) {
 		}
 		add("a sync", trim(sync)+" s", how)
 		if rate := hidingRate(e); r.Bottleneck == "Network" && rate > 0 {
-			add("rate that would hide a sync", trim(rate)+" Mbit/s", "instead of "+trim(in.BandwidthMbps))
+			instead := "instead of " + trim(in.BandwidthMbps)
+			if !in.StreamingEnabled {
+				instead += ", together with streamingEnabled=true"
+			}
+			add("rate that would hide a sync", trim(rate)+" Mbit/s", instead)
 		}
 	}
-	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of the learning of synchronous training, for each token; without this penalty: %s days", trim(r.RawDays)))
+	add("learning", trim(r.Efficiency)+" %", fmt.Sprintf("of what synchronous training learns from each token; at 100 %%: %s days", trim(r.RawDays)))
 	add("use of the nodes", trim(r.GlobalMFU)+" %", "MFU over the whole run")
 	return rows
 }

@@ -108,10 +108,10 @@ var corrections = []struct {
 	value        func(basis) float64
 }{
 	{ringVolume, "volume", "vectors that a node sends in a sync", "law of the ring, 2(N − 1) ÷ N", syncs, func(b basis) float64 { return b.r.volume }},
-	{ringHops, "hops", "delays of a sync, one after the other", "law of the ring, 2(N − 1)", syncs, func(b basis) float64 { return b.r.hops }},
-	{pipelinedPieces, "pieces", "delays of a sync that transfers do not hide", "law of the ring: pieces of a chunk are forwarded as they arrive", syncs, func(b basis) float64 { return b.r.shown }},
-	{wireBytes, "bytes", "bits on the link for a parameter sent", "codes, scales, headers of frames and packets", syncs, func(b basis) float64 { return ratio(b.r.bits*b.f.parts(b.in), b.r.volume*b.in.Parameters) }},
-	{machineCosts, "machine", "use of a link; a hop and a reduction cost time", "calibration", syncs, func(b basis) float64 {
+	{ringHops, "hops", "consecutive link delays in a sync", "law of the ring, 2(N − 1)", syncs, func(b basis) float64 { return b.r.hops }},
+	{pipelinedPieces, "pieces", "link delays in a sync that transfers do not hide", "law of the ring: pieces of a chunk are forwarded as they arrive", syncs, func(b basis) float64 { return b.r.shown }},
+	{wireBytes, "bytes", "bits on the link for each parameter sent", "codes, scales, headers of frames and packets", syncs, func(b basis) float64 { return ratio(b.r.bits*b.f.parts(b.in), b.r.volume*b.in.Parameters) }},
+	{machineCosts, "machine", "share of its rate that a link reaches (the days also count the time that hops and reductions cost)", "calibration", syncs, func(b basis) float64 {
 		if b.f.uses(machineCosts) {
 			return b.f.measured.Efficiency
 		}
@@ -126,7 +126,7 @@ var corrections = []struct {
 	{measuredSpread, "spread", "straggler coefficient", "calibration, at nodeSpread and stepSpread", anyMode, func(b basis) float64 { return b.f.coefficient(b.in) }},
 	{waitingNodes, "waiting", "factor by which slow nodes delay computing", "slow nodes delay computing, not syncs", anyMode, func(b basis) float64 { return b.q.fCompute }},
 	{fragmentOverlap, "overlap", "share of the computing that hides a sync", "fragments and overlapSteps", func(_ *Inputs, q *quantities) bool { return q.overlap > 0 }, func(b basis) float64 { return b.q.overlap }},
-	{stageShare, "stages", "share of the model that a slot computes", "a stage holds 1 ÷ S", func(_ *Inputs, q *quantities) bool { return q.sharded() }, func(b basis) float64 {
+	{stageShare, "stages", "share of the model that a node computes in a slot of the pipeline", "each of the S stages holds 1 ÷ S of the model", func(_ *Inputs, q *quantities) bool { return q.sharded() }, func(b basis) float64 {
 		if b.f.uses(stageShare) {
 			return 1 / b.q.stages
 		}
@@ -148,6 +148,14 @@ func changes(r *Run, m *Measurements) []Change {
 	return all
 }
 
+// ofPage writes a ratio to the page's value, which 0 does not have.
+func ofPage(ratio, page float64) string {
+	if page == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.3g", ratio)
+}
+
 // signed writes a change.
 func signed(x float64) string {
 	if x < 0 {
@@ -162,7 +170,7 @@ func WriteComparison(w io.Writer, c Comparison) error {
 	page, document, measured := c.Page.Results, c.Document.Results, c.Measured.Results
 	in := c.Page.Inputs
 	fmt.Fprintf(w, "%s days with measured terms, %s days by the formulas of the simulator's page, %s days by the formulas of its document\n", trim(measured.Days), trim(page.Days), trim(document.Days))
-	fmt.Fprintf(w, "%s · %s nodes · %s·10⁹ parameters · %s·10¹² tokens · limit for a run: %s days\n\n", measured.Mode, trim(in.NumNodes), trim(in.Parameters/1e9), trim(in.Tokens/1e12), trim(measured.MaxDays))
+	fmt.Fprintf(w, "%s · %s · %s·10⁹ parameters · %s·10¹² tokens · limit for a run: %s days\n\n", measured.Mode, nodes(in.NumNodes), trim(in.Parameters/1e9), trim(in.Tokens/1e12), trim(measured.MaxDays))
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "quantity\tpage\tdocument\tmeasured\tmeasured ÷ page\t")
 	for _, r := range c.Ratios {
@@ -171,20 +179,20 @@ func WriteComparison(w io.Writer, c Comparison) error {
 			if unit != "" {
 				unit = ", " + unit
 			}
-			fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\t%.3g\t\n", r.Name, unit, trim(r.Page), trim(r.Document), trim(r.Measured), r.Ratio)
+			fmt.Fprintf(t, "%s%s\t%s\t%s\t%s\t%s\t\n", r.Name, unit, trim(r.Page), trim(r.Document), trim(r.Measured), ofPage(r.Ratio, r.Page))
 		}
 	}
 	fmt.Fprintf(t, "bottleneck\t%s\t%s\t%s\t\t\n", page.Bottleneck, document.Bottleneck, measured.Bottleneck)
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nEffect of each measured term alone on the page's days (the effects do not add up)")
+	fmt.Fprintln(w, "\nEffect of each measured term alone on the days of the variant page (the effects do not add up)")
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "term\tpage\tmeasured\tratio\tdays\tchange\t")
 	for _, x := range c.Changes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.3g\t%s\t%s\t%s\n", x.Term, trim(x.Page), trim(x.Measured), x.Ratio, trim(x.Days), signed(x.DaysChange), x.What)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.Term, trim(x.Page), trim(x.Measured), ofPage(x.Ratio, x.Page), trim(x.Days), signed(x.DaysChange), x.What)
 	}
-	fmt.Fprintf(t, "all\t\t\t%.3g\t%s\t%s\tdays\n", measured.Days/page.Days, trim(measured.Days), signed(measured.Days-page.Days))
+	fmt.Fprintf(t, "all\t\t\t%.3g\t%s\t%s\tall measured terms together\n", measured.Days/page.Days, trim(measured.Days), signed(measured.Days-page.Days))
 	if err := t.Flush(); err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func (in Inputs) Check() error {
 	case in.IsMoE && in.ActiveParams > in.Parameters:
 		return errs.Fieldf("activeParams", "is %v, more than all parameters (%v): give the parameters that a token passes", in.ActiveParams, in.Parameters)
 	case in.HwGrowth+in.SwGrowth+in.InvestGrowth <= 0:
-		return &errs.FieldError{Field: "hwGrowth", Problem: "is 0, like swGrowth and investGrowth, but without growth no run is too long: raise one of these three inputs"}
+		return &errs.FieldError{Field: "hwGrowth", Problem: "is 0, and so are swGrowth and investGrowth, but without growth a run has no limit of days: raise one of these three inputs"}
 	}
 	return nil
 }

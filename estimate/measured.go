@@ -37,7 +37,7 @@ func (m Measurements) Check() error {
 	last := 0.0
 	for _, s := range m.Stragglers {
 		if !(s.Sigma > last) {
-			return errs.Fieldf("straggler", "has a sigma of %v after %v: sigmas must rise from above 0", s.Sigma, last)
+			return errs.Fieldf("straggler", "has a sigma of %v after %v: the sigmas must be above 0 and in ascending order", s.Sigma, last)
 		}
 		last = s.Sigma
 	}

@@ -40,7 +40,7 @@ const (
 // their reported figures.
 func Presets(v Variant) []Preset {
 	all := []Preset{
-		preset("page-defaults", "the defaults that page and document list", "Decentralized Training Simulator, 25 February 2026", "", nil),
+		preset("page-defaults", "the defaults that the simulator's page and document list", "Decentralized Training Simulator, 25 February 2026", "", nil),
 		preset("page-as-opened", "the page as it opens: its precision selector sets both compressions to 1", "Decentralized Training Simulator, 25 February 2026", "",
 			func(in *Inputs) { in.Compression, in.PPCompression = 1, 1 }),
 		intellect("intellect-1-usa", "INTELLECT-1 within the USA", 1886),
@@ -60,7 +60,7 @@ func Presets(v Variant) []Preset {
 	}
 	all = append(all,
 		preset("swarm", "SWARM: 1.01·10⁹ shared parameters on 400 preemptible T4 with less than 200 Mbit/s", "Ryabinin et al. 2023, SWARM Parallelism, arXiv:2301.11913",
-			"latency, batch and MFU: the page's; a sync at every step", func(in *Inputs) {
+			"latency, batch and MFU are the page's, and there is a sync at every step", func(in *Inputs) {
 				in.Parameters, in.NumNodes, in.PFLOPSPerNode, in.VRAMPerNode = 1.01e9, 400, 0.065, 16
 				in.BandwidthMbps, in.InnerSteps, in.Compression = 200, 1, 2
 				in.StreamingEnabled = false

@@ -76,21 +76,33 @@ func (s *Sweep) summarise(x *Sheet) error {
 	count := fmt.Sprintf("%d of %d points are", within, points)
 	switch {
 	case points == 1 && within == 0:
-		count = "The point is not"
+		count = "the run is not"
 	case points == 1:
-		count = "The point is"
+		count = "the run is"
 	case within == 0:
-		count = fmt.Sprintf("None of %d points is", points)
+		count = fmt.Sprintf("none of the %d points is", points)
 	case within == points:
-		count = fmt.Sprintf("All %d points are", points)
+		count = fmt.Sprintf("all %d points are", points)
 	case within == 1:
 		count = fmt.Sprintf("1 of %d points is", points)
+	}
+	run := "The shortest run takes"
+	if points == 1 {
+		run = "It takes"
+	}
+	with := ""
+	switch n := len(best); {
+	case n == 1:
+		with = ", with " + best[0]
+	case n > 1:
+		with = ", with " + strings.Join(best[:n-1], ", ") + " and " + best[n-1]
 	}
 	what := "the time that a run may take"
 	if x.MaxDays = limit; limit > 0 {
 		what = "the limit of " + trim(limit) + " days for a run"
 	}
-	x.Headline = fmt.Sprintf("%s within %s, %s; the fewest days are %s, with %s.", count, what, last.how(), trim(fewest), strings.Join(best, ", "))
+	how := last.how()
+	x.Headline = fmt.Sprintf("%s, %s within %s. %s %s days%s.", strings.ToUpper(how[:1])+how[1:], count, what, run, trim(fewest), with)
 	return nil
 }
 

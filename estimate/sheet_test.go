@@ -19,12 +19,14 @@ func TestSheets(t *testing.T) {
 		settings string
 		limit    bool
 	}{
-		{"3 of 6 points are within the limit of 136.9 days for a run, by the page's formulas; the fewest days are 86.31, with numNodes=128, bandwidthMbps=100.", false,
+		{"By the formulas of the variant page, 3 of 6 points are within the limit of 136.9 days for a run. The shortest run takes 86.31 days, with numNodes=128 and bandwidthMbps=100.", false,
 			func(r *estimate.Run) { r.LatencyMs, r.UseHierarchy = 30, true }, []string{"numNodes=16,128", "bandwidthMbps=100,400,1600"}, "latencyMs=30 useHierarchy=true", true},
-		{"None of 2 points is within the limit of 136.9 days for a run, with measured terms; the fewest days are 231.5, with nodeSpread=0.", true,
+		{"With measured terms, none of the 2 points is within the limit of 136.9 days for a run. The shortest run takes 231.5 days, with nodeSpread=0.", true,
 			func(r *estimate.Run) { r.Fragments = 4; r.BandwidthMbps = 400 }, []string{"nodeSpread=0,2e-1"}, "bandwidthMbps=400 fragments=4", true},
-		{"All 2 points are within the time that a run may take, by the page's formulas; the fewest days are 73.79, with hwGrowth=0.", false,
+		{"By the formulas of the variant page, all 2 points are within the time that a run may take. The shortest run takes 73.79 days, with hwGrowth=0.", false,
 			func(r *estimate.Run) { r.NumNodes, r.BandwidthMbps = 144, 1e4 }, []string{"hwGrowth=0,0.1"}, "numNodes=144 bandwidthMbps=10000", false},
+		{"By the formulas of the variant page, the run is not within the limit of 136.9 days for a run. It takes 491.1 days.", false,
+			func(*estimate.Run) {}, nil, "", true},
 	} {
 		s := threeColumns(t, c.axes...)
 		if !c.measured {

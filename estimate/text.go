@@ -25,6 +25,14 @@ func trim(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
+// nodes writes a number of nodes.
+func nodes(n float64) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return trim(n) + " nodes"
+}
+
 // writeItem writes a text as an item of a list, and breaks it at 80 characters.
 func writeItem(w io.Writer, text string) {
 	line := "  - "
@@ -50,7 +58,7 @@ func WriteText(w io.Writer, e Estimate) error {
 	if err := writeRows(w, a.Bounds); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nWhat to change first (effect of a change of 1 % in an input)")
+	fmt.Fprintln(w, "\nWhat to change first (1 % of an input, with the days that it saves; or another choice, with the days of that run)")
 	if err := writeRows(w, a.Changes); err != nil {
 		return err
 	}
@@ -82,7 +90,7 @@ func WritePresets(w io.Writer, all []Preset) error {
 	for _, p := range all {
 		fmt.Fprintf(t, "%s\t%s\n", p.Name, p.Description)
 		for _, r := range p.Reported {
-			fmt.Fprintf(t, "\t  %s: reported %s %s, estimated %s (× %.2f)\n", r.What, trim(r.Value), r.Unit, trim(r.Estimate), r.Ratio)
+			fmt.Fprintf(t, "\t  %s: reported %s %s, estimated %s (%.2f times as much)\n", r.What, trim(r.Value), r.Unit, trim(r.Estimate), r.Ratio)
 		}
 		fmt.Fprintf(t, "\t  %s\n", p.Source)
 	}
@@ -93,15 +101,15 @@ func WritePresets(w io.Writer, all []Preset) error {
 func WriteReliability(w io.Writer, in ReliabilityInputs, out ReliabilityOutputs) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(t, "goodput\t%s %%\tof the time is useful, with mode %s\n", trim(100*out.Goodput), in.Mode)
-	fmt.Fprintf(t, "failures\t%s a day\tof %s GPUs; one every %s h, %s in the run\n", trim(out.FailuresPerDay), trim(out.GPUs), trim(out.MTBFHours), trim(out.ExpectedFailures))
+	fmt.Fprintf(t, "failures\t%s a day\tof all GPUs together (%s): one every %s h, %s in the run\n", trim(out.FailuresPerDay), trim(out.GPUs), trim(out.MTBFHours), trim(out.ExpectedFailures))
 	if out.CheckpointInterval != nil {
 		fmt.Fprintf(t, "checkpoint\tevery %s h\tis the best interval\n", trim(*out.CheckpointInterval))
 	}
-	fmt.Fprintf(t, "a sync takes\t%s times\tas long, because of slow nodes\n", trim(out.TailFactor))
-	fmt.Fprintf(t, "learning\t%s %%\n", trim(100*out.Efficiency))
+	fmt.Fprintf(t, "time of a sync\t× %s\tbecause of slow nodes\n", trim(out.TailFactor))
+	fmt.Fprintf(t, "learning\t%s %%\tof what synchronous training learns from each token\n", trim(100*out.Efficiency))
 	fmt.Fprintf(t, "nodes paid for\t%s\tfor each useful node\n", trim(out.Cost))
 	if in.CheckpointMode == "gpu_memory" && !out.GPUMemoryFeasible {
-		fmt.Fprintf(t, "memory\ttoo small\tfor %s replicas of a checkpoint: checkpoints are written as in mode sync\n", trim(in.Replicas))
+		fmt.Fprintf(t, "memory\ttoo small\tfor %s replicas of a checkpoint: checkpoints are written as with checkpoint_mode sync\n", trim(in.Replicas))
 	}
 	return t.Flush()
 }

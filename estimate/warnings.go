@@ -106,7 +106,7 @@ var rules = []rule{
 			return fmt.Sprintf("%v inner steps are more than the 500 that the source of the learning efficiency tried (4.2)", in.InnerSteps)
 		}},
 	{"small_model", func(in *Inputs, _ *quantities, _ Variant) bool { return in.Parameters < 13e9 },
-		always("below 13·10⁹ parameters attention can be more than a tenth of the computing, which 6·P per token leaves out (1.1)")},
+		always("below 13·10⁹ parameters, attention can be more than a tenth of the computing, but the formula of 6·P per token leaves it out (1.1)")},
 	{"hidden_dimension", func(in *Inputs, q *quantities, _ Variant) bool {
 		return q.sharded() && (in.Parameters < 70e9 || in.Parameters > 405e9)
 	}, func(_ *Inputs, q *quantities) string {
@@ -163,7 +163,16 @@ var rules = []rule{
 	{"threshold_penalty", func(in *Inputs, _ *quantities, _ Variant) bool { return in.StragglerStrategy == "threshold" },
 		always("the formula guesses that leaving out the slowest tenth costs a factor of 1.15 in tokens, and that no node then waits (4.5)")},
 	{"nodes_equal", func(in *Inputs, _ *quantities, v Variant) bool { return in.NumNodes > 1 && v != Measured },
-		always("nodes are assumed to be equal; slow nodes delay syncs, by 5 % for each doubling of the nodes, but never delay computing (5.1, 10.4)")},
+		func(in *Inputs, _ *quantities) string {
+			delay := "slow nodes delay syncs, by 5 % for each doubling of the nodes, but never delay computing (5.1, 10.4)"
+			switch in.StragglerStrategy {
+			case "threshold":
+				delay = "slow nodes delay neither syncs nor computing (5.2, 10.4)"
+			case "redundancy":
+				delay = "slow nodes delay syncs, by 1.5 % for each doubling of the nodes, but never delay computing (5.2, 10.4)"
+			}
+			return "nodes are assumed to be equal; " + delay
+		}},
 	{"codes_not_measured", func(in *Inputs, q *quantities, v Variant) bool {
 		return v == Measured && q.mode != onePipeline && in.Compression != gradientBits/8 && in.Compression != gradientBits/4
 	}, func(in *Inputs, _ *quantities) string {

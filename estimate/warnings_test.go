@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"testbed/estimate"
@@ -137,6 +138,31 @@ func TestFaultsThatAreMendedAreNotWarnedOf(t *testing.T) {
 		}
 		if c := estimate.Compare(r, calibrated()); !slices.Contains(codes(c.Page), code) || slices.Contains(codes(c.Measured), code) {
 			t.Errorf("%s: the page warns of %v, measured terms of %v", code, codes(c.Page), codes(c.Measured))
+		}
+	}
+}
+
+// TestSlowNodesByStrategy: what slow nodes delay depends on their treatment.
+func TestSlowNodesByStrategy(t *testing.T) {
+	for strategy, want := range map[string]string{"none": "by 5 % for each doubling", "redundancy": "by 1.5 % for each doubling", "threshold": "delay neither syncs nor computing"} {
+		in := estimate.Defaults()
+		in.StragglerStrategy = strategy
+		warnings := estimate.Explain(in, estimate.Page).Warnings
+		i := slices.IndexFunc(warnings, func(w estimate.Warning) bool { return w.Code == "nodes_equal" })
+		if i < 0 || !strings.Contains(warnings[i].Text, want) {
+			t.Errorf("%s: %v, want %q", strategy, warnings, want)
+		}
+	}
+}
+
+// TestHiddenSyncsNeedStreaming: a rate alone does not hide a sync.
+func TestHiddenSyncsNeedStreaming(t *testing.T) {
+	for streaming, want := range map[bool]string{true: "instead of 100", false: "instead of 100, together with streamingEnabled=true"} {
+		in := estimate.Defaults()
+		in.StreamingEnabled = streaming
+		rows := estimate.Explain(in, estimate.Page).Answer().Bounds
+		if !slices.ContainsFunc(rows, func(r estimate.Row) bool { return r.Remark == want }) {
+			t.Errorf("streaming %v: %v, want %q", streaming, rows, want)
 		}
 	}
 }

@@ -83,8 +83,11 @@ func ReadSources(names []string, to convert.Format) (all []Source, err error) {
 // scenarios and, in a refit, further directories. only names experiments;
 // without scenarios, none means all of them. A refusal is a *scenarios.Error.
 func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) {
-	if o.Repeat < 1 || o.Retries < 0 {
-		return &scenarios.Error{Problem: "--repeat must be at least 1 and --retries at least 0"}
+	switch {
+	case o.Repeat < 1:
+		return &scenarios.Error{Field: "--repeat", Problem: fmt.Sprintf("is %d: it must be at least 1", o.Repeat)}
+	case o.Retries < 0:
+		return &scenarios.Error{Field: "--retries", Problem: fmt.Sprintf("is %d: it must not be negative", o.Retries)}
 	}
 	if len(o.Refit) > 0 {
 		names = slices.DeleteFunc(names, func(name string) bool {
@@ -107,7 +110,7 @@ func (o *Calibration) Plan(names, only []string, to convert.Format) (err error) 
 	if len(names) > 0 && len(only) == 0 {
 		for _, s := range o.Rewrite {
 			if err := calibrate.Fits(s.Scenario); err != nil && len(o.Refit) == 0 {
-				return &scenarios.Error{File: s.File, Problem: err.Error()}
+				return &scenarios.Error{File: s.File, Problem: err.Error() + "; remove that field"}
 			}
 		}
 		return nil
@@ -219,12 +222,12 @@ func WriteCalibration(out io.Writer, c *calibrate.Calibration, files []string, w
 	return err
 }
 
-// untold says how many costs the runs do not determine.
+// untold says how many costs and shapes of steps the runs do not determine.
 func untold(c *calibrate.Calibration) string {
 	if len(c.Untold) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%s unknown, listed by -v)", words.Count(len(c.Untold), "cost"))
+	return fmt.Sprintf(" (values that the runs do not determine: %d, listed by -v)", len(c.Untold))
 }
 
 // heldOut says how large the simulator's error is on runs that it was not
@@ -232,7 +235,7 @@ func untold(c *calibrate.Calibration) string {
 func heldOut(c *calibrate.Calibration) string {
 	e := c.HeldOut
 	if e == nil {
-		return "error on held-out runs: unknown, because there is only one run"
+		return "error on held-out runs: unknown, because it needs valid runs of at least two scenarios or policies"
 	}
 	text := fmt.Sprintf("error on held-out runs: %.1f %% (median of %s", 100*e.Median, words.Count(e.N, "run"))
 	if i := e.Interval; i != nil {

@@ -20,7 +20,7 @@ func TestCalibrationEndsWithThreeLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `calibration: dir/calibration.json
-this machine adds 7 ms to a round: 0.5 ms to an inner step, 2 × 1.25 ms to messages, 4 ms to a reduction (1 cost unknown, listed by -v)
+this machine adds 7 ms to a round: 0.5 ms to an inner step, 2 × 1.25 ms to messages, 4 ms to a reduction (values that the runs do not determine: 1, listed by -v)
 error on held-out runs: 2.1 % (median of 5 runs; 93.8 % interval: 1.0 to 5.0 %)
 use the calibration: testbed simulate SCENARIO --policy straggler --network links --calibration dir/calibration.json
 `

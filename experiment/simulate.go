@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"testbed/experiment/calibrate"
+	"testbed/internal/errs"
 	"testbed/record"
 	"testbed/report"
 	"testbed/report/runs"
@@ -42,7 +43,7 @@ func NewSimulator(network string, c *calibrate.Calibration) (Simulator, error) {
 			return sum, err
 		}, nil
 	case network != NetworkChurn:
-		return nil, &scenarios.Error{Field: "network", Problem: fmt.Sprintf("there is no network model %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
+		return nil, &scenarios.Error{Field: "--network", Problem: fmt.Sprintf("there is no network model %q; choose %s or %s", network, NetworkChurn, NetworkLinks)}
 	case c == nil:
 		return OnChurn, nil
 	}
@@ -208,25 +209,27 @@ func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := os.Stat(d.Path(record.EventsFile)); err != nil {
-		return nil, nil, &scenarios.Error{File: dir, Problem: "the record cannot be read: " + err.Error()}
+	switch _, err := os.Stat(d.Path(record.EventsFile)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, &scenarios.Error{File: dir, Problem: "there is no " + record.EventsFile + "; name the directory of a run"}
+	case err != nil:
+		return nil, nil, &scenarios.Error{File: d.Path(record.EventsFile), Problem: "cannot be read: " + errs.Cause(err).Error()}
 	}
 	events, err := d.ReadEvents()
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(events) == 0 {
-		return nil, nil, fmt.Errorf("%s: there are no events to replay", d.Path(record.EventsFile))
+		return nil, nil, fmt.Errorf("%s has no events: the run ended before it began; name the directory of another run", d.Path(record.EventsFile))
 	}
 	sum, seal, err := d.ReadSummary()
 	switch {
 	case err == nil:
-		err = sum.Follows(events, s.Setup(), seal)
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the record in %s: %w", dir, err)
+		if err := sum.Follows(events, s.Setup(), seal); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", dir, err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, nil, err
 	}
 	s.Name = events[0].Run.Scenario // the file's own name was lost
 	return s, events, nil

@@ -198,7 +198,7 @@ func training(ctx context.Context, s *scenarios.Scenario, events []record.Event)
 // keep writes the trained model to a file.
 func keep(s *scenarios.Scenario, t *replay.Training, file string) error {
 	if !s.Train.Real() {
-		return &scenarios.Error{Field: "model", Problem: "the scenario trains no model; give it the section train with a task, charlm for example"}
+		return &scenarios.Error{Field: "--model", Problem: "the scenario trains no model; give it the section train with a task, charlm for example"}
 	}
 	f, err := os.Create(file)
 	if err != nil {

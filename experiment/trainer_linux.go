@@ -41,7 +41,7 @@ func newTrainers() (*trainers, error) {
 	}
 	t := &trainers{dir: dir, lock: lock, warm: &program.Warm{}}
 	if err := python.Write(filepath.Join(dir, "python")); err != nil {
-		return nil, errors.Join(fmt.Errorf("keeping the Python package for the program: %w", err), t.close())
+		return nil, errors.Join(fmt.Errorf("writing the Python package for the program: %w", err), t.close())
 	}
 	return t, nil
 }

@@ -4,13 +4,12 @@ package experiment
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
+	"testbed/internal/errs"
 	"testbed/scenarios"
 )
 
-var errElsewhere = fmt.Errorf("training with a program of your own needs Linux: %w", errors.ErrUnsupported)
+var errElsewhere error = &errs.UnsupportedError{Missing: "training with a program of your own needs Linux", Fix: "use a Linux machine"}
 
 type trainers struct{}
 

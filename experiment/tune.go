@@ -129,7 +129,7 @@ func (t *Tuned) check(s *search, tried []tune.Point) error {
 	t.Front = tune.Front(slices.Concat(t.Defaults, again))
 	t.Chosen = specs(tune.Choose(t.Front, s.Best))
 	if len(t.Chosen) == 0 {
-		return fmt.Errorf("tuning %s: no run reached its last outer step within the horizon; raise horizon", t.Scenario)
+		return fmt.Errorf("tuning %s: at every point that was simulated with the held-out seeds, at least one run ended before its last outer step; raise horizon", t.Scenario)
 	}
 	return nil
 }

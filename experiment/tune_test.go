@@ -97,7 +97,7 @@ func TestTuneFails(t *testing.T) {
 	o.Simulate = func(*scenarios.Scenario, string, func(record.Event)) (record.Summary, error) {
 		return record.Summary{Work: &record.Work{}}, nil
 	}
-	if _, err := experiment.Tune(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no run reached its last outer step") {
+	if _, err := experiment.Tune(t.Context(), o); err == nil || !strings.Contains(err.Error(), "at every point that was simulated with the held-out seeds, at least one run ended before its last outer step") {
 		t.Errorf("runs that do not end: %v", err)
 	}
 	var f fake

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"testbed/internal/errs"
 )
 
 //go:embed library
@@ -69,7 +71,7 @@ func Find(name string) (Source, error) {
 	if name == Stdin {
 		data, err := stdin()
 		if err != nil {
-			return Source{}, &Error{File: "stdin", Problem: "cannot be read: " + err.Error()}
+			return Source{}, &Error{File: "stdin", Problem: "cannot be read: " + errs.Cause(err).Error()}
 		}
 		return Source{"stdin", data, os.DirFS(".")}, nil
 	}
@@ -85,7 +87,7 @@ func Find(name string) (Source, error) {
 		return Source{}, &Error{File: name, Problem: "there is neither such a file nor such a scenario in the library; the library contains " + strings.Join(names(), ", ")}
 	}
 	if err != nil {
-		return Source{}, &Error{File: name, Problem: "cannot be read: " + err.Error()}
+		return Source{}, &Error{File: name, Problem: "cannot be read: " + errs.Cause(err).Error()}
 	}
 	return Source{name, data, os.DirFS(filepath.Dir(name))}, nil
 }

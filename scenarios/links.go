@@ -123,11 +123,11 @@ func (p *parser) validateLinkInject(s *Scenario, path string, in faults.LinkInje
 	}
 	switch {
 	case in.Direction != "" && in.Direction != faults.Up && in.Direction != faults.Down:
-		return p.fail(path+".direction", fmt.Sprintf("%q is not a direction; write up for the worker's sending direction, or down for receiving", in.Direction))
+		return p.fail(path+".direction", fmt.Sprintf(`%q is not a direction; write "up" for the worker's sending direction, or "down" for receiving`, in.Direction))
+	case in.Op == faults.Flap && (*in.Period < 2 || *in.Period > maxTime):
+		return p.fail(path+".period", fmt.Sprintf("is %d: it must lie between 2 and %d", *in.Period, maxTime))
 	case in.Op == faults.Flap && (*in.Down <= 0 || *in.Down >= *in.Period):
 		return p.fail(path+".down", fmt.Sprintf("is %d: it must lie between 1 and %d, one less than the period", *in.Down, *in.Period-1))
-	case in.Op == faults.Flap && *in.Period > maxTime:
-		return p.fail(path+".period", fmt.Sprintf("is %d: it must lie between 2 and %d", *in.Period, maxTime))
 	}
 	if in.Op == faults.Flap {
 		if problem := tooShort(s, in); problem != "" {
@@ -143,7 +143,7 @@ func tooShort(s *Scenario, in faults.LinkInject) string {
 	if down >= leastFlap && up >= leastFlap {
 		return ""
 	}
-	return fmt.Sprintf("with a time_scale × dilation of %v the link is down for %v and up for %v, but each phase must last at least %v; lengthen down and period, or raise real.time_scale", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
+	return fmt.Sprintf("with a time_scale × dilation of %.6g the link is down for %v and up for %v, but each phase must last at least %v; lengthen down and period, or raise real.time_scale", s.Real.TimeScale*s.Slowdown(), down, up, leastFlap)
 }
 
 // Rescale gives a scenario that has been read another time scale.
@@ -181,16 +181,19 @@ func (p *parser) validateTarget(s *Scenario, path string, in faults.LinkInject) 
 	case in.Op != faults.Link && (access || properties):
 		return p.fail(path, fmt.Sprintf("%s takes no properties of links; remove them, or use Link", in.Op))
 	case in.ID != nil && properties:
-		return p.fail(path, "changes a path, but names an access link; give from and to instead of id")
-	case in.ID == nil && access:
-		return p.fail(path, "changes an access link, but names a path; give id instead of from and to")
+		return p.fail(path, "has properties of a path, but names an access link; give from and to instead of id")
+	case in.ID == nil && access && (oneWay || in.Between != nil):
+		return p.fail(path, "has properties of an access link, but names a path; give id instead of from and to, or between")
 	case in.Op == faults.Link && !access && !properties:
-		return p.fail(path, "changes nothing; give at least one property, for example rate_up")
+		return p.fail(path, "has no property of a link; give at least one, for example rate_up")
 	case in.ID == nil && in.Between == nil && !oneWay && in.Op == faults.Refuse:
 		return p.fail(path, "names no link: Refuse needs id or between")
 	case in.ID == nil && in.Between == nil && !oneWay:
 		needed := "id, or from and to, or between"
-		if in.Op == faults.Cut {
+		switch {
+		case access:
+			needed = "id, because it has properties of an access link"
+		case properties || in.Op == faults.Cut:
 			needed = "from and to, or between"
 		}
 		return p.fail(path, fmt.Sprintf("names no link: %s needs %s", in.Op, needed))

@@ -55,7 +55,7 @@ func (l *MachineLoad) Words(dilation float64) string {
 }
 
 func bits(perSecond float64) string {
-	if perSecond >= 1e9 {
+	if perSecond >= 999.5e6 { // below, three digits of Mbit/s would be 1e+03
 		return fmt.Sprintf("%.3g Gbit/s", perSecond/1e9)
 	}
 	return fmt.Sprintf("%.3g Mbit/s", perSecond/1e6)

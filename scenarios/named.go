@@ -7,6 +7,8 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+
+	"testbed/internal/errs"
 )
 
 // maxTraceBytes bounds the file of a trace.
@@ -19,7 +21,7 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 		return nil, p.fail(field, fmt.Sprintf("%q is not in the scenario's folder or below; move the %s there, and write its path from that folder, with slashes", name, what))
 	}
 	if ext := path.Ext(name); slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".log"}, ext) {
-		return nil, p.fail(field, fmt.Sprintf("a %s must not be called …%s, like other files of a run's record; rename it, for example to ….%s", what, ext, what))
+		return nil, p.fail(field, fmt.Sprintf("the name of a %s must not end in %s, because other files of a run's record end so; rename it, for example to end in .%s", what, ext, what))
 	}
 	if text, ok := s.Traces[name]; ok {
 		return text, nil
@@ -43,8 +45,11 @@ func (p *parser) named(s *Scenario, field, what, name string) ([]byte, error) {
 	if err == nil {
 		text, err = fs.ReadFile(dir, name)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, p.fail(field, fmt.Sprintf("there is no file %s in the scenario's folder; correct the path, or add the file", name))
+	}
 	if err != nil {
-		return nil, p.fail(field, "cannot be read: "+err.Error())
+		return nil, p.fail(field, fmt.Sprintf("names %s, which cannot be read: %v", name, errs.Cause(err)))
 	}
 	if s.Traces == nil {
 		s.Traces = make(map[string][]byte)

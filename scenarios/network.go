@@ -178,7 +178,7 @@ func writeRing(out io.Writer, by string, r *ringorder.Ring) {
 	if r.NaiveRate > 0 {
 		fmt.Fprintf(out, "  slowest hop %s (%s if the ring followed the order of the ids)\n", r.Rate, r.NaiveRate)
 	}
-	way := func(seconds float64) time.Duration { return time.Duration(math.Round(seconds * float64(time.Second))) }
+	way := func(seconds float64) time.Duration { return time.Duration(math.Round(seconds*1e6)) * time.Microsecond }
 	fmt.Fprintf(out, "  longest delay of a chunk around the ring %v (%v if the ring followed the order of the ids)\n", way(r.Latency), way(r.NaiveLatency))
 }
 
@@ -187,7 +187,7 @@ func printLinkInjects(out io.Writer, s *Scenario) error {
 	if len(s.Real.Injects) == 0 {
 		return nil
 	}
-	fmt.Fprintln(out, "\nchanges of links, in real time; the simulator ignores them unless it simulates links")
+	fmt.Fprintln(out, "\nchanges of links, in real time; testbed simulate plays them only with --network links")
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for _, in := range s.Real.Injects {
 		until := "for good"

@@ -80,7 +80,7 @@ func parse(file string, data []byte, dir fs.FS) (*Scenario, error) {
 // to do if the file is empty.
 func (p *parser) document(data []byte, kind, hint string) error {
 	if len(data) > maxFileBytes {
-		return p.fail("", fmt.Sprintf("the file has %d bytes; the limit is %d", len(data), maxFileBytes))
+		return p.fail("", fmt.Sprintf("the file has %d bytes, above the limit of %d", len(data), maxFileBytes))
 	}
 	if jsonnode.Is(data) { // YAML may begin so, too
 		root, err := jsonnode.Parse(data)

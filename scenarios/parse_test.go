@@ -73,7 +73,7 @@ func TestBadInput(t *testing.T) {
 		{"partition of none", inject, "{op: Partition, ids: [], at: 0}", "bad.yaml:6: injects[0].ids is empty: name the workers to which Partition applies"},
 		{"heal of none", inject, "{op: ClearPartition, ids: [], at: 0}", "bad.yaml:6: injects[0].ids is empty: name the workers to which ClearPartition applies"},
 		{"partition with id", inject, "{op: Partition, id: 1, at: 0}", "bad.yaml:6: injects[0].id: Partition takes a list: write ids: [1]"},
-		{"crash with ids", inject, "{op: Crash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: Crash takes one worker: write id"},
+		{"crash with ids", inject, "{op: Crash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: Crash takes one worker; write id instead of ids"},
 		{"crash of nobody named", inject, "{op: Crash, at: 0}", "bad.yaml:6: injects[0].id is missing: Crash needs the id of a worker"},
 		{"crash of the coordinator with id", inject, "{op: CoordinatorCrash, id: 1, at: 0}", "bad.yaml:6: injects[0].id: CoordinatorCrash takes no worker; remove it"},
 		{"crash of the coordinator with ids", inject, "{op: CoordinatorCrash, ids: [1], at: 0}", "bad.yaml:6: injects[0].ids: CoordinatorCrash takes no worker; remove it"},
@@ -108,7 +108,7 @@ func TestBadInput(t *testing.T) {
 		{"pause before joining", inject, "{op: Pause, id: 1, at: 499}", "bad.yaml:6: injects[0].at is 499, but worker 1 joins at 500: a Pause before that has no effect"},
 		{"pause of a paused worker", inject, "{op: Pause, id: 1, at: 900}\n  - {op: Pause, id: 1, at: 700}", "bad.yaml:6: injects[0].at is 900, but worker 1 has been paused since 700: resume the worker before, or remove one Pause"},
 		{"resume without a pause", inject, "{op: Resume, id: 1, at: 900}\n  - {op: Pause, id: 1, at: 901}", "bad.yaml:6: injects[0].at is 900, but worker 1 is not paused then: pause the worker before, or remove the Resume"},
-		{"pause of a list", inject, "{op: Pause, ids: [1], at: 900}", "bad.yaml:6: injects[0].ids: Pause takes one worker: write id"},
+		{"pause of a list", inject, "{op: Pause, ids: [1], at: 900}", "bad.yaml:6: injects[0].ids: Pause takes one worker; write id instead of ids"},
 
 		{"negative time", "at: 0, factor", "at: -5, factor", "bad.yaml:6: injects[0].at is -5: it must not be negative"},
 		{"negative join", "join_at: 500", "join_at: -1", "bad.yaml:4: workers[1].join_at is -1: it must not be negative"},
@@ -165,9 +165,9 @@ func TestBadInput(t *testing.T) {
 		{"broken second document", "state_bytes: 100\n", "state_bytes: 100\n---\n]\n", "bad.yaml:15: did not find expected node content"},
 		{"broken syntax", "workers:", "workers: [", "bad.yaml:2: did not find expected node content"},
 
-		{"NaN factor", "factor: 10", "factor: .nan", "bad.yaml:6: injects[0].factor is NaN: it must lie in (0, 1e+06]"},
-		{"infinite factor", "factor: 10", "factor: .inf", "bad.yaml:6: injects[0].factor is +Inf: it must lie in (0, 1e+06]"},
-		{"factor 0", "factor: 10", "factor: 0", "bad.yaml:6: injects[0].factor is 0: it must lie in (0, 1e+06]"},
+		{"NaN factor", "factor: 10", "factor: .nan", "bad.yaml:6: injects[0].factor is NaN: it must lie in (0, 1000000]"},
+		{"infinite factor", "factor: 10", "factor: .inf", "bad.yaml:6: injects[0].factor is +Inf: it must lie in (0, 1000000]"},
+		{"factor 0", "factor: 10", "factor: 0", "bad.yaml:6: injects[0].factor is 0: it must lie in (0, 1000000]"},
 		{"huge time", "horizon: 5000000", "horizon: 5000000000000", "bad.yaml:9: horizon is 5000000000000: it must lie between 1 and 1000000000000"},
 		{"beyond 64 bits", "horizon: 5000000", "horizon: 99999999999999999999", "bad.yaml:9: horizon is 99999999999999999999, which is too large for this field"},
 		{"beyond 63 bits", "horizon: 5000000", "horizon: 18446744073709551615", "bad.yaml:9: horizon is 18446744073709551615, which is too large for this field"},
@@ -214,7 +214,7 @@ func TestBadInput(t *testing.T) {
 		check(t, "- 1\n", "bad.yaml:1: must be an object with the fields name, description, seed, workers, injects, inner_steps, target_outer_steps, horizon, heartbeat_period, heartbeat_miss_threshold, base_latency, bandwidth_bpus, state_bytes, policy, real, work, train")
 	})
 	t.Run("too long", func(t *testing.T) {
-		check(t, strings.Repeat("#", 4<<20+1), "bad.yaml: the file has 4194305 bytes; the limit is 4194304")
+		check(t, strings.Repeat("#", 4<<20+1), "bad.yaml: the file has 4194305 bytes, above the limit of 4194304")
 	})
 	t.Run("not UTF-8", func(t *testing.T) {
 		check(t, "seed: \xff\n", "bad.yaml: invalid leading UTF-8 octet")

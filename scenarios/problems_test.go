@@ -165,6 +165,7 @@ func TestUnitsThatLoseOrHaveTwoMeanings(t *testing.T) {
 		{"a count", "inner_steps: 2", "inner_steps: 2ms", `bad.yaml:7: inner_steps: "2ms" is not a whole number`},
 		{"powers of 1000 or 1024", "state_bytes: 100", "state_bytes: 100mb", `bad.yaml:14: state_bytes: "100mb" can be read in two ways; write 100MB for powers of 1000, or 100MiB for powers of 1024`},
 		{"a rate that is not whole", "bandwidth_bpus: 10", "bandwidth_bpus: 100mbit", `bad.yaml:13: bandwidth_bpus: "100mbit" is 12.5 B/µs, but the field needs a whole number; write 12 (96mbit) or 13 (104mbit)`},
+		{"a rate below the least", "bandwidth_bpus: 10", "bandwidth_bpus: 1mbit", `bad.yaml:13: bandwidth_bpus: "1mbit" is 0.125 B/µs, but the field needs a whole number from 1; write 1 (8mbit)`},
 		{"bits or bytes", "bandwidth_bpus: 10", "bandwidth_bpus: 80Mbps", `bad.yaml:13: bandwidth_bpus: rate "80Mbps" can be read in two ways: write 80mbit for bits per second, or 80mbps for bytes per second, as tc does`},
 	} {
 		t.Run(c.name, func(t *testing.T) { check(t, strings.Replace(valid, c.old, c.new, 1), c.want) })

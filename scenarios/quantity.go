@@ -56,16 +56,14 @@ func plainNumber(text, unit string, whole bool) (string, error) {
 		return "", err
 	}
 	count := float64(rate) / bits
-	if below := math.Floor(count); whole && below != count {
+	switch below := math.Floor(count); {
+	case whole && below == 0 && count > 0:
+		return "", fmt.Errorf("%q is %v %s, but the field needs a whole number from 1; write 1 (%v)", text, count, unit, rateOf(bits))
+	case whole && below != count:
 		return "", fmt.Errorf("%q is %v %s, but the field needs a whole number; write %v (%v) or %v (%v)", text, count, unit,
 			below, rateOf(below*bits), below+1, rateOf((below+1)*bits))
 	}
 	return strconv.FormatFloat(count, 'f', -1, 64), nil
 }
 
-func rateOf(bits float64) string {
-	if bits == 0 {
-		return "no rate"
-	}
-	return shaping.Rate(bits).String()
-}
+func rateOf(bits float64) string { return shaping.Rate(bits).String() }

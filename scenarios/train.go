@@ -88,8 +88,11 @@ func (s *Scenario) FindProgram() (path string, err error) {
 		name = filepath.Join(s.Train.Dir, name)
 	}
 	if path, err = exec.LookPath(name); err != nil {
+		if failed, is := errors.AsType[*exec.Error](err); is {
+			err = errs.Cause(failed.Err) // without the name
+		}
 		return "", &Error{File: s.Name, Field: "train.program", Problem: fmt.Sprintf(
-			"the program %q was not found: %v; install it, or write its path from the scenario's folder, %s", s.Train.Program[0], err, s.Train.Dir)}
+			"the program %q cannot be started: %v; install it, or write its path from the scenario's folder, %s", s.Train.Program[0], err, s.Train.Dir)}
 	}
 	return path, nil
 }

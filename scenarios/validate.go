@@ -250,7 +250,7 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 	case group && in.ID != nil:
 		return p.fail(path+".id", fmt.Sprintf("%s takes a list: write ids: [%d]", in.Op, *in.ID))
 	case !group && in.IDs != nil:
-		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker: write id", in.Op))
+		return p.fail(path+".ids", fmt.Sprintf("%s takes one worker; write id instead of ids", in.Op))
 	case !group && !alone && in.ID == nil:
 		return p.fail(path+".id", fmt.Sprintf("is missing: %s needs the id of a worker", in.Op))
 	case in.Op == faults.Partition && in.IDs == nil:
@@ -264,7 +264,7 @@ func (p *parser) validateInject(s *Scenario, path string, in faults.Inject) erro
 	case in.Op != faults.Slow && in.Factor != nil:
 		return p.fail(path+".factor", fmt.Sprintf("%s takes no factor; remove it", in.Op))
 	case in.Factor != nil && !(*in.Factor > 0 && *in.Factor <= maxFactor):
-		return p.fail(path+".factor", fmt.Sprintf("is %v: it must lie in (0, %g]", *in.Factor, float64(maxFactor)))
+		return p.fail(path+".factor", fmt.Sprintf("is %v: it must lie in (0, %d]", *in.Factor, int(maxFactor)))
 	}
 	if in.ID != nil {
 		if err := p.worker(s, path+".id", *in.ID); err != nil {

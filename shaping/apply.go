@@ -2,6 +2,7 @@ package shaping
 
 import (
 	"fmt"
+	"time"
 
 	"testbed/internal/errs"
 )
@@ -128,7 +129,8 @@ func (p PathPlan) problem() (name, problem string) {
 	case p.JitterDistribution == Uniform:
 		return "jitter", fmt.Sprintf("%v exceeds the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.OneWayDelay)
 	default:
-		return "jitter", fmt.Sprintf("%v of a %v distribution can make packets %v faster than the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.JitterDistribution, p.OneWayDelay-p.Fastest(), p.OneWayDelay)
+		early := time.Duration(p.OneWayDelay - p.Fastest()).Round(time.Microsecond)
+		return "jitter", fmt.Sprintf("with jitter %v and the distribution %v, packets would arrive up to %v before the one-way delay of %v is over, that is, before they are sent; lower the jitter or raise one_way_delay", p.Jitter, p.JitterDistribution, early, p.OneWayDelay)
 	}
 	return "", ""
 }

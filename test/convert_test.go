@@ -79,8 +79,8 @@ func TestConvertUsage(t *testing.T) {
 		"convert lognormal_16 --to churn":                                "lognormal_16: work: churn's steps vary by inner_step_jitter alone; remove the section",
 		"calibrate homogeneous --format xml --refit x":                   `"--format" flag: there is no format "xml"; choose churn, json or yaml`,
 		"calibrate spot_fleet --format churn --refit x":                  "spot_fleet: injects[0].op: churn does not support the inject ",
-		"simulate homogeneous --policy baseline --json --trace -":        "--trace - and --json both write to stdout",
-		"simulate --replay somewhere --policy baseline --json --trace -": "--trace - and --json both write to stdout",
+		"simulate homogeneous --policy baseline --json --trace -":        `--trace "-" and --json would both write to stdout`,
+		"simulate --replay somewhere --policy baseline --json --trace -": `--trace "-" and --json would both write to stdout`,
 	} {
 		if r := testbed(t, strings.Fields(args)...); r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 || !r.noResult() {
 			t.Errorf("%s: exit code %d, %s%s, want %q", args, r.code, r.stdout, r.stderr, want)

@@ -108,11 +108,11 @@ func TestLaunchRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
 		{"launch homogeneous", "no program for w0"},
-		{"launch homogeneous true", "write -- before the program"},
+		{"launch homogeneous true", `write "--" before the program`},
 		{"launch homogeneous --per-node w9=true -- true", "--per-node w9=…: there is no worker w9; the workers are w0 w1 w2 w3"},
 		{"launch homogeneous --per-node coordinator=true -- true", "there is no worker coordinator"},
 		{"launch homogeneous --per-node w1 -- true", "--per-node w1: write NODE=CMD"},
-		{"launch homogeneous --per-node w1= -- true", "there is no command after ="},
+		{"launch homogeneous --per-node w1= -- true", "the command is empty; write NODE=CMD"},
 		{"launch homogeneous --per-node w1=true --per-node w1=true -- true", "w1 already has a command"},
 		{"launch homogeneous --per-node w1='true -- true", "a quotation mark is not closed"},
 		{"launch homogeneous --central  -- true", "--central is empty"},

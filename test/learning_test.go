@@ -231,7 +231,7 @@ func TestSampleUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"sample": "name the directory of a run", "sample " + t.TempDir(): "there is no model", "sample " + text: "the file is not a model",
+		"sample": "name the directory of a run", "sample " + t.TempDir(): "there is no model: the directory has no file called model", "sample no-such": "there is no model: no file or directory has this name", "sample " + text: "the file is not a model",
 		"sweep homogeneous --loss 2": "--loss needs --train", "sweep homogeneous --train": "train.task has no loss", "sweep homogeneous --train --real": "apply to the simulator only",
 		"tune homogeneous --train --world sim": "has no train section, so there is no loss to search for", "compare homogeneous --set inner_steps": "has no value", "sweep homogeneous --network tcp": "there is no",
 		"simulate homogeneous --policy baseline --model x": "--model applies only with --train", "simulate homogeneous --policy baseline --train --model " + text + "x": "the scenario trains no model",

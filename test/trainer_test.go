@@ -171,7 +171,7 @@ func TestOwnTrainerIsNotThere(t *testing.T) {
 		file, args, want string
 		code             int
 	}{
-		{missing, "run --policy baseline", `the program "no-such-program" was not found`, exitUsage},
+		{missing, "run --policy baseline", `the program "no-such-program" cannot be started: executable file not found in $PATH; install it`, exitUsage},
 		{missing, "simulate --policy baseline --train", `train.program`, exitUsage},
 		{crashes, "run --policy baseline", `(init) crashed: exit status 7; its last line of output: "now I crash"`, exitError},
 		{crashes, "simulate --policy baseline --train", `asking the program for its initial parameters`, exitError},

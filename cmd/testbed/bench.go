@@ -153,7 +153,7 @@ func (o *outputFormat) check() error {
 	case o.name != formatText && o.name != formatGo:
 		return errs.Usagef("--format %s: choose text or go", o.name)
 	case o.json && o.name == formatGo:
-		return errs.Usagef("--json and --format go exclude each other; choose one of them")
+		return errs.Usagef(`--json and "--format go" exclude each other; choose one of them`)
 	}
 	return nil
 }

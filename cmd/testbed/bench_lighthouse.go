@@ -29,8 +29,10 @@ docs/torchft.md explains the figures.`,
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
-		case o.Groups < 1 || o.Rounds < 1:
-			return errs.Usagef("--groups %d and --rounds %d must be at least 1", o.Groups, o.Rounds)
+		case o.Groups < 1:
+			return errs.Usagef("--groups %d must be at least 1", o.Groups)
+		case o.Rounds < 1:
+			return errs.Usagef("--rounds %d must be at least 1", o.Rounds)
 		case o.Interval <= 0:
 			return errs.Usagef("--heartbeat-interval %v must be above 0", o.Interval)
 		case o.Beating < o.Interval:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,34 @@ type programExit struct{ Code int }
 func (e programExit) Error() string {
 	return fmt.Sprintf("the program ended with exit code %d", e.Code)
 }
+
+// flagError is the error of a flag without the words of packages strconv and time,
+// which repeat its value.
+type flagError struct{ error }
+
+var (
+	notNumber = regexp.MustCompile(`strconv\.(?:Parse(Int|Uint|Float|Bool)|Atoi): parsing "(?:[^"\\]|\\.)*": (invalid syntax|value out of range)`)
+	notTime   = regexp.MustCompile(`time: .*duration "(?:[^"\\]|\\.)*"`)
+)
+
+func (e flagError) Error() string {
+	text := notTime.ReplaceAllString(e.error.Error(), "it must be a time with a unit, such as 30s")
+	return notNumber.ReplaceAllStringFunc(text, func(found string) string {
+		switch m := notNumber.FindStringSubmatch(found); {
+		case m[2] == "value out of range":
+			return "it is out of range"
+		case m[1] == "Bool":
+			return "it must be true or false"
+		case m[1] == "Float":
+			return "it must be a number"
+		case m[1] == "Uint":
+			return "it must be a whole number from 0"
+		}
+		return "it must be a whole number"
+	})
+}
+
+func (e flagError) Unwrap() error { return e.error }
 
 // linksFlag asks for a link backend.
 func linksFlag(cmd *cobra.Command, links *string) {

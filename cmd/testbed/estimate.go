@@ -50,8 +50,8 @@ Inputs that FILE lacks take the page's defaults:
   testbed estimate --list                   # published runs, and what was reported
 
 "days" is the time until the loss that synchronous training reaches on these
-tokens. "What to change first" lists the derivative of the days by each input;
-inputs that are not listed change nothing.
+tokens. "What to change first" lists the inputs of which 1 % saves the most
+days, and choices that save days.
 
 --variant page computes as the page does, --variant document as the page's text
 says. The two differ by a factor of four where the model needs pipelines.
@@ -123,12 +123,14 @@ func (f *estimateFlags) run(cmd *cobra.Command, file string) error {
 		return errs.Usagef("--html cannot be combined with --csv or --json; choose one of them")
 	case f.emulation.wanted && (f.reliability != "" || f.list || len(f.sweep) > 0 || f.html != "" || cmd.Flags().Changed("variant")):
 		return errs.Usagef("--emulate needs one run, and shows all variants; leave --reliability, --list, --sweep, --html and --variant out")
-	case f.csv && (len(f.sweep) == 0 || f.json):
-		return errs.Usagef("--csv needs --sweep, and cannot be combined with --json; add --sweep, or leave --csv out")
+	case f.csv && len(f.sweep) == 0:
+		return errs.Usagef("--csv needs --sweep; add --sweep, or leave --csv out")
+	case f.csv && f.json:
+		return errs.Usagef("--csv and --json cannot be combined; choose one of them")
 	case chosen > 1:
 		return errs.Usagef("FILE, --preset, --reliability and --list exclude each other; give only one of them")
 	case f.list && len(f.set) > 0:
-		return errs.Usagef("--set needs a run to change: a file, --preset, or the defaults without --list")
+		return errs.Usagef("--set changes a run, but --list shows the published runs unchanged; leave one of the two out")
 	case f.reliability != "":
 		return f.printReliability(cmd)
 	case f.list && f.json:
@@ -277,7 +279,7 @@ func readInputs(file string, v interface{ Check() error }, settings []string) er
 	if file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return &scenarios.Error{File: file, Problem: "cannot be read: " + err.Error()}
+			return &scenarios.Error{File: file, Problem: "cannot be read: " + errs.Cause(err).Error()}
 		}
 		if at, err = scenarios.Decode(file, data, v); err != nil {
 			return err

@@ -75,6 +75,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 		{"--calibration shows all variants; leave --variant out", []string{"--calibration", bare, "--variant", "page"}},
 		{"--calibration, --sweep and --html apply only to the estimate of a run", []string{"--list", "--sweep", "mfu=0.3"}},
 		{"--csv needs --sweep", []string{"--csv"}},
+		{"--csv and --json cannot be combined", []string{"--csv", "--json", "--sweep", "numNodes=16,32"}},
 		{"--html cannot be combined with --csv or --json", []string{"--html", "x.html", "--json"}},
 		{"--set nodeSpread: unknown field", []string{"--set", "nodeSpread=0.2"}},
 		{"--set nodeSpread is 2: it must be from 0 to 0.4", []string{"--calibration", full, "--set", "nodeSpread=2"}},
@@ -91,7 +92,7 @@ func TestEstimateSaysWhatIsWrong(t *testing.T) {
 
 func TestEstimateOfPresetsAndReliability(t *testing.T) {
 	out, err := estimated("--list")
-	if err != nil || !strings.Contains(out, "100 inner steps: reported 38 min, estimated 31.21 (× 0.82)") {
+	if err != nil || !strings.Contains(out, "100 inner steps: reported 38 min, estimated 31.21 (0.82 times as much)") {
 		t.Errorf("--list: %v\n%s", err, out)
 	}
 	out, err = estimated("--preset", "page-as-opened")

@@ -30,7 +30,7 @@ Works inside testbed net only. Exits with the program's exit code, or with 126 o
 				command = command[1:]
 			}
 			if len(command) == 0 {
-				return errs.Usagef("name a program after --")
+				return errs.Usagef(`name a program after "--"`)
 			}
 			code, err := shell.Enter(args[0], command)
 			if err == nil {

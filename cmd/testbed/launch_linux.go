@@ -98,7 +98,7 @@ clock started. --out DIR records the run's events in DIR/programs.jsonl. --stric
 			names = args[:dash]
 		}
 		if len(names) > 1 {
-			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
+			return errs.Usagef(`write "--" before the program: %s %s -- %s …`, cmd.CommandPath(), names[0], names[1])
 		}
 		return oneScenario(cmd, names)
 	}
@@ -136,7 +136,7 @@ func perNodeCommands(values []string) (map[string][]string, error) {
 		case err != nil:
 			return nil, errs.Usagef("--per-node %s: %w", v, err)
 		case len(command) == 0:
-			return nil, errs.Usagef("--per-node %s: there is no command after =; write NODE=CMD", v)
+			return nil, errs.Usagef("--per-node %s: the command is empty; write NODE=CMD", v)
 		case commands[node] != nil:
 			return nil, errs.Usagef("--per-node %s: %s already has a command; give each node one --per-node", v, node)
 		}

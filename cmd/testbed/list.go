@@ -43,7 +43,7 @@ With --json the command prints each scenario in full, as in its file.`,
 		}
 		topics := topicsWith(all, words)
 		if len(topics) == 0 {
-			return errs.Usagef("no scenario of the library has %s in its topic, name or description: try fewer words, or testbed list", strings.Join(words, " and "))
+			return errs.Usagef("no scenario of the library has \"%s\" in its topic, name or description; use fewer words, or list all with testbed list", strings.Join(words, `" and "`))
 		}
 		if asJSON {
 			var found []*scenarios.Scenario

@@ -114,7 +114,7 @@ but its result is not valid; 4 not supported on this machine.`,
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return errs.Usagef("%w; see %s --help", err, cmd.CommandPath())
+		return errs.Usagef("%w; see %s --help", flagError{err}, cmd.CommandPath())
 	})
 	progressFlag(cmd)
 	for _, g := range []struct {

@@ -78,10 +78,10 @@ the nodes' network cards are virtual.`,
 			names = args[:dash]
 		}
 		if len(names) > 1 {
-			return errs.Usagef("write -- before the program: %s %s -- %s …", cmd.CommandPath(), names[0], names[1])
+			return errs.Usagef(`write "--" before the program: %s %s -- %s …`, cmd.CommandPath(), names[0], names[1])
 		}
 		if len(names) == 1 && names[0] == scenarios.Stdin && len(args) == 1 {
-			return errs.Usagef("the shell and the scenario - would both read standard input: name a scenario file, or a program after --")
+			return errs.Usagef(`the shell and the scenario "-" would both read standard input; name a scenario file, or add -- and a program`)
 		}
 		return oneScenario(cmd, names)
 	}

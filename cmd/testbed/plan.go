@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -96,9 +97,11 @@ func writePlan(out io.Writer, s *scenarios.Scenario, network *cluster.Network, o
 	}
 	if s.Train.Foreign() {
 		words := strings.Join(s.Train.Program, " ") + ", in " + s.Train.Dir
-		if path, err := s.FindProgram(); err != nil {
-			words += "; the program CANNOT BE STARTED: " + err.Error()
-		} else {
+		var wrong *scenarios.Error
+		switch path, err := s.FindProgram(); {
+		case errors.As(err, &wrong):
+			words += ". ERROR: " + wrong.Problem
+		default:
 			words += "; the program is the file " + path
 		}
 		fmt.Fprintf(out, "\nworkers train with a program of your own: %s\n", words)

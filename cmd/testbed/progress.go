@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"testbed/policy"
 	"testbed/record"
 	"testbed/report/words"
 	"testbed/scenarios"
@@ -143,9 +144,9 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.Slow:
 		p.line("%s is slower by a factor of %g", e.Node, e.Factor)
 	case record.ReduceAbort:
-		p.line("all-reduce %d was aborted in round %d (rule: %s)", e.Epoch, e.Round, e.Reason.Rule)
+		p.line("all-reduce %d was aborted in round %d: %s", e.Epoch, e.Round, abortWords(e.Reason))
 	case record.Diverged:
-		p.line("outer step %d is taken a second time, by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
+		p.line("outer step %d was taken a second time, by %s: the run has split, and its new part is lineage %d (see docs/torchft.md)", e.Round, words.Workers(e.Participants), e.Lineage)
 	case record.Undone:
 		p.line("lineage %d has lost its last %s", e.Lineage, words.Count(e.Step, "outer step"))
 	case record.FetchStart:
@@ -153,6 +154,24 @@ func (p *progress) step(stage string, e *record.Event) {
 	case record.Horizon:
 		p.line("the run has reached the horizon, which is the scenario's time limit")
 	}
+}
+
+// abortWords say why an all-reduce was aborted.
+func abortWords(r *policy.Reason) string {
+	if r == nil {
+		return "no reason recorded"
+	}
+	switch r.Rule {
+	case policy.RuleLost:
+		return "a participant is gone"
+	case policy.RuleReduceFailed:
+		return "it failed for a participant"
+	case policy.RuleProgress:
+		return "it had stalled"
+	case policy.RuleTimeout:
+		return "the outer step had taken too long"
+	}
+	return "the rule was " + string(r.Rule)
 }
 
 // faultWords say what a fault does to a worker.

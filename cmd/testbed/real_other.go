@@ -18,7 +18,7 @@ import (
 // errNeedsLinux is the error of everything that needs a real network.
 var errNeedsLinux error = &errs.UnsupportedError{
 	Missing: "a real network is made of network namespaces and needs Linux",
-	Fix:     "use a Linux machine, or the virtual one of vagrant/README.md",
+	Fix:     "use a Linux machine, or the virtual machine that vagrant/README.md describes",
 }
 
 func startedAgain([]string) (int, bool) { return 0, false }

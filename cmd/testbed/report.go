@@ -233,7 +233,7 @@ func writeEstimate(cmd *cobra.Command, out string, s *estimate.Sweep) error {
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {
-		return fmt.Errorf("writing the report: %w", err)
+		return fmt.Errorf("writing %s: %w", name, errs.Cause(err))
 	}
 	err = write(f)
 	if cerr := f.Close(); err == nil {
@@ -241,7 +241,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 	}
 	if err != nil {
 		os.Remove(name)
-		return fmt.Errorf("writing %s: %w", name, err)
+		return fmt.Errorf("writing %s: %w", name, errs.Cause(err))
 	}
 	return nil
 }

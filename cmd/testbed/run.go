@@ -78,7 +78,7 @@ func (f *realFlags) read(name string) (experiment.Run, error) {
 	}
 	switch {
 	case f.timeScale < 0 || f.timeScale > 1e6:
-		return fail(errs.Usagef("--time-scale %v must lie in (0, 1000000]", f.timeScale))
+		return fail(errs.Usagef("--time-scale %v must be above 0, and at most 1000000", f.timeScale))
 	case f.timeScale > 0:
 		if r, err = r.Rescaled(f.timeScale); err != nil {
 			return fail(err)
@@ -139,7 +139,7 @@ if the emulation did not match its plan (fidelity invalid).`,
 	needsPolicy := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if policyName != "" && stack != "" {
-			return errs.Usagef("--policy and --stack cannot be combined: a stack decides by itself who takes part")
+			return errs.Usagef("--policy and --stack cannot be combined, because a stack decides itself which workers take part; leave one of them out")
 		}
 		if cmd.Flags().Changed("stack") && stack == "" {
 			return errs.Usagef("--stack is empty: name a stack, such as --stack gloo; testbed stacks lists them")
@@ -200,7 +200,7 @@ func resumeRun(cmd *cobra.Command, dir string, flags *realFlags) error {
 	var other error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "resume" && f.Name != "json" && f.Name != "hosts" {
-			other = errs.Usagef("--%s cannot be combined with --resume, because a resumed run keeps its settings, except --json and --hosts; leave --%[1]s out", f.Name)
+			other = errs.Usagef("--%s cannot be combined with --resume, because a resumed run keeps its settings; leave --%[1]s out (only --json and --hosts are allowed)", f.Name)
 		}
 	})
 	if other != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -41,7 +43,7 @@ that testbed simulate --train --model FILE wrote.`,
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return &scenarios.Error{File: args[0], Problem: "there is no " + record.ModelFile + "; name the directory of a run that has trained a model (train.task: charlm in its scenario)"}
+			return noModel(args[0], file, err)
 		}
 		model, err := task.ReadTrained(data)
 		if err != nil {
@@ -58,4 +60,16 @@ that testbed simulate --train --model FILE wrote.`,
 		return err
 	}
 	return cmd
+}
+
+// noModel is the error of an argument whose file of a model cannot be read.
+func noModel(named, file string, err error) error {
+	const fix = "; name the directory of a run that has trained a model (train.task: charlm in its scenario), or the model's file"
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		return &scenarios.Error{File: file, Problem: "cannot be read: " + errs.Cause(err).Error()}
+	case named == file:
+		return &scenarios.Error{File: named, Problem: "there is no model: no file or directory has this name" + fix}
+	}
+	return &scenarios.Error{File: named, Problem: "there is no model: the directory has no file called " + record.ModelFile + fix}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -38,7 +39,10 @@ func serve(cmd *cobra.Command, bind, hostname string, make func(address string) 
 	var config net.ListenConfig
 	l, err := config.Listen(cmd.Context(), "tcp", bind)
 	if err != nil {
-		return fmt.Errorf("listening on --bind %s: %w", bind, err)
+		if op, is := errors.AsType[*net.OpError](err); is {
+			err = op.Err // without the address
+		}
+		return fmt.Errorf("listening on --bind %s: %w; name another address or port", bind, err)
 	}
 	at := address(l, hostname)
 	s, err := make(at)

@@ -138,7 +138,7 @@ func leaveStdout(cmd *cobra.Command, trace string, asJSON bool) error {
 		return nil
 	}
 	if asJSON {
-		return errs.Usagef("--trace - and --json both write to stdout; name a file for the trace, or leave --json out")
+		return errs.Usagef(`--trace "-" and --json would both write to stdout; name a file for the trace, or leave --json out`)
 	}
 	cmd.SetOut(cmd.ErrOrStderr())
 	return nil
@@ -206,7 +206,7 @@ func loadCalibration(cmd *cobra.Command, file string) (*calibrate.Calibration, e
 // calibration if its file is given.
 func simulator(cmd *cobra.Command, network, calibrated string) (experiment.Simulator, error) {
 	if calibrated == experiment.AutoCalibration && network != experiment.NetworkLinks {
-		return nil, errs.Usagef("--calibration %s applies to the planned links; add --network %s", calibrated, experiment.NetworkLinks)
+		return nil, errs.Usagef("--calibration %s applies only to the planned links; add --network %s", calibrated, experiment.NetworkLinks)
 	}
 	c, err := loadCalibration(cmd, calibrated)
 	if err != nil {

@@ -198,7 +198,7 @@ func (f *sweepFlags) run(cmd *cobra.Command, p *sweep.Plan) error {
 	show.end()
 	if failed != nil && !invalid(failed) {
 		if s.Dir != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "the sweep has stopped after %d of %d points; resume it with --resume --out %s\n", s.Done, s.Points, s.Dir)
+			fmt.Fprintf(cmd.ErrOrStderr(), "the sweep has stopped after %d of %d points; to resume it, repeat its command with --resume --out %s\n", s.Done, s.Points, s.Dir)
 		}
 		return failed
 	}

@@ -105,7 +105,7 @@ func printReport(cmd *cobra.Command, r probe.Report) error {
 	for k, h := range r.Hosts {
 		clock := ""
 		if k > 0 {
-			clock = fmt.Sprintf("; the comparison of its clock is exact to %.0f µs", h.ClockBound)
+			clock = fmt.Sprintf("; its clock was compared with the leader's to within %.0f µs", h.ClockBound)
 		}
 		fmt.Fprintf(out, "host %s: %s%s\n", h.Name, strings.Join(h.Nodes, " "), clock)
 	}

@@ -152,6 +152,12 @@ func TestWhatHasNoCounterpartIsRefused(t *testing.T) {
 		{func(r *estimate.Run) { r.UseHierarchy, r.NumNodes = true, 15 }, "nodesPerGroup is 8 of 15 nodes: a hierarchy needs two groups"},
 		{func(r *estimate.Run) { r.BandwidthMbps = 1e-3 }, "bandwidthMbps is 0.001: a run with these links computes for"},
 		{func(r *estimate.Run) { r.BandwidthMbps = 1e9 }, "bandwidthMbps is 1e+09: a run with these links sends for"},
+		// A round of half a second, of which half a millisecond computes.
+		{func(r *estimate.Run) {
+			r.NumNodes, r.LatencyMs, r.InnerSteps, r.StreamingEnabled = 2, 500, 1, false
+			r.Parameters, r.LocalBatch, r.Compression, r.BandwidthMbps = 1e9, 1e6, 16, 1e6
+			r.PFLOPSPerNode, r.MFU = 6e9*1e6/0.5e-3/1e15, 1
+		}, "bandwidthMbps is 1e+06: a run with these links computes for only 0.095 % of its time"},
 	} {
 		r := defaultRun()
 		c.change(&r)
@@ -377,7 +383,7 @@ func TestNotesSayWhatIsAnotherThing(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(s.Notes, "\n")
-	for _, want := range []string{"16 nodes are played in place of 72", "do not overlap", "threshold is not played", "experts", "the 15 regional syncs", "regionalBandwidth is not played", "one-way delay"} {
+	for _, want := range []string{"16 nodes are played in place of 72: at most 16 can be played, in whole groups", "do not overlap", "threshold is not played", "experts", "left out (number: 15)", "regionalBandwidth is not played", "one-way delay"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}

@@ -202,14 +202,14 @@ func terms(s Small, m *estimate.Measurements, all []round, took float64) (list [
 	}
 	code := 2 / in.Compression // bytes
 	add("volume", "vectors that a node sends in a sync", 2*levels, given(lawful), 0, func(r round) float64 { return r.sent / (code * in.Parameters) })
-	add("bytes", "bits on the link for a parameter sent; data are counted, headers of packets computed", 8*code, measured("bytes"), 0,
+	add("bytes", "bits on the link for each parameter sent (data are counted, packet headers are computed)", 8*code, measured("bytes"), 0,
 		func(r round) float64 { return 8 * r.sent * estimate.FramesPerData / (volume * in.Parameters) })
 	delay, own := in.LatencyMs/2000, estimate.Measurements{Efficiency: 1}
 	if m != nil {
 		own = *m
 		delay += m.Hop
 	}
-	what, shown := "delays of a sync that no transfer hides", func(r round) float64 {
+	what, shown := "link delays in a sync that no transfer hides", func(r round) float64 {
 		transfer := 8 * r.sent * estimate.FramesPerData / (in.BandwidthMbps * 1e6 * own.Efficiency)
 		return (r.reduce - transfer - own.Reduce - own.ReduceByte*n*r.sent) / delay
 	}
@@ -221,7 +221,7 @@ func terms(s Small, m *estimate.Measurements, all []round, took float64) (list [
 		late = nil
 	}
 	add("delays", what, 2*levels, late, Near*took/delay, shown)
-	add("sync", "a sync, s", syncing(page), given(syncing(said)), 0, func(r round) float64 { return r.reduce })
+	add("sync", "time of a sync, s", syncing(page), given(syncing(said)), 0, func(r round) float64 { return r.reduce })
 	f := 1 + 0.05*math.Log2(n)
 	if m != nil && !in.UseHierarchy {
 		add("f on syncs", "factor by which slow nodes delay syncs", f, given(1), 0, func(r round) float64 { return r.reduce / syncing(said) })

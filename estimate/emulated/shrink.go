@@ -59,7 +59,9 @@ func Shrink(r estimate.Run) (Small, error) {
 	transfer := 16 * in.Parameters / in.Compression / (in.BandwidthMbps * 1e6) // of a vector, s
 	ring := 2 * (nodes - 1) * (transfer/nodes + in.LatencyMs/2000)
 	scale := 1.0
-	if round := page.ComputeBlockSec + max(page.RegionalCommSec+page.GlobalCommSec, ring); round < shortestRound || round > longestRound {
+	round := page.ComputeBlockSec + max(page.RegionalCommSec+page.GlobalCommSec, ring)
+	sends := 2 * (nodes - 1) / nodes * transfer / round // share of the time
+	if round < shortestRound || round > longestRound {
 		scale = chosenRound / round
 	}
 	inner := in.InnerSteps
@@ -69,7 +71,7 @@ func Shrink(r estimate.Run) (Small, error) {
 	folded := min(steps, inner)
 	step := math.Round(1e6*scale*page.ComputeBlockSec/folded) / 1e6
 	if step < leastStep {
-		return refuse("bandwidthMbps", "is %v: a run with these links computes for only %.2g %% of its time, too little to emulate; give more bandwidth", in.BandwidthMbps, 100*page.ComputeBlockSec*scale)
+		return refuse("bandwidthMbps", "is %v: a run with these links computes for only %.2g %% of its time, too little to emulate; give more bandwidth", in.BandwidthMbps, 100*page.ComputeBlockSec/round)
 	}
 	// Steps are whole microseconds, and values whole numbers. The other quantities
 	// follow.
@@ -90,7 +92,7 @@ func Shrink(r estimate.Run) (Small, error) {
 	small.Parameters = max(leastValues, math.Round(transfer*rate*1e6/bits))
 	small.BandwidthMbps = math.Round(small.Parameters*bits/transfer) / 1e6
 	if small.BandwidthMbps > mostMbps+1 {
-		return refuse("bandwidthMbps", "is %v: a run with these links sends for only %.2g %% of its time, too little to emulate; give less bandwidth, or fewer innerSteps", in.BandwidthMbps, 100*transfer)
+		return refuse("bandwidthMbps", "is %v: a run with these links sends for only %.2g %% of its time, too little to emulate; give less bandwidth, or fewer innerSteps", in.BandwidthMbps, 100*sends)
 	}
 	latency := func(ms float64) float64 { return 2 * math.Round(1e6*scale*ms/2) / 1e6 } // whole nanoseconds one way
 	small.LatencyMs, small.RegionalLatency = latency(in.LatencyMs), latency(in.RegionalLatency)
@@ -130,11 +132,12 @@ func notes(of, small *estimate.Inputs) (all []string) {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	note(small.NumNodes < of.NumNodes, "%v nodes are played in place of %v: at most %v can be played, in whole groups", small.NumNodes, of.NumNodes, mostNodes)
+	note(small.NumNodes < of.NumNodes, "%v nodes are played in place of %v: at most %v can be played%s", small.NumNodes, of.NumNodes, mostNodes, map[bool]string{true: ", in whole groups"}[of.UseHierarchy])
 	note(of.StreamingEnabled, "syncs do not overlap computing in the emulated run and in its predictions, because the testbed's workers wait for syncs")
 	note(of.StragglerStrategy != "none", "all workers wait for the slowest one: stragglerStrategy %s is not played", of.StragglerStrategy)
 	note(of.IsMoE && of.ExpertParallelism != "none", "the exchange between experts is not played; its time is part of a step")
-	note(of.UseHierarchy, "each global sync is one reduction within groups and between them; the %v regional syncs before it are left out", of.RegionalSteps-1)
+	note(of.UseHierarchy, "each global sync is one reduction within groups and between them")
+	note(of.UseHierarchy && of.RegionalSteps > 1, "the regional syncs before each global sync are left out (number: %v)", of.RegionalSteps-1)
 	note(of.UseHierarchy && of.RegionalBandwidth != of.BandwidthMbps, "a node's link has the rate bandwidthMbps for all its peers; regionalBandwidth is not played")
 	note(of.LatencyMs > 0 && small.LatencyMs < 2*leastDelay, "the one-way delay is %.3g ms, which is less than the delay that a machine adds", small.LatencyMs/2)
 	return all

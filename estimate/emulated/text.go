@@ -59,7 +59,7 @@ func (r *Result) Write(w io.Writer) error {
 	}
 	switch {
 	case r.Whole != nil:
-		fmt.Fprintf(w, "\nThe run itself, %v nodes whose syncs do not overlap computing, needs %s for an outer step with measured terms,\nand %s by the page's formulas. It needs %s if measured terms have the same error in that run as in this emulation.\n",
+		fmt.Fprintf(w, "\nThe run itself, %v nodes whose syncs do not overlap computing, needs %s for an outer step with measured terms,\nand %s by the formulas of the variant page. It needs %s if measured terms have the same error in that run as in this emulation.\n",
 			r.Of.NumNodes, seconds(r.Whole.Measured), seconds(r.Whole.Page), seconds(r.Whole.Corrected))
 	case r.Measurements == nil:
 		fmt.Fprintln(w, "\nWith --calibration this output also contains measured terms, and their estimate for the run itself.")

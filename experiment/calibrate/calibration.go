@@ -98,7 +98,7 @@ func (c *Calibration) Warnings() (lines []string) {
 	lines = slices.Clone(c.Mixed)
 	for _, s := range c.Steps {
 		if !s.Good() && slices.ContainsFunc(c.Scenarios, func(p Prices) bool { return p.Scenario == s.Scenario }) {
-			lines = append(lines, fmt.Sprintf("the inner steps of %s follow none of the known distributions, so the calibrated copy of the scenario keeps them unchanged: %s", s.Scenario, &s))
+			lines = append(lines, fmt.Sprintf("the inner steps of %s follow none of the known distributions, so the calibrated copy of the scenario keeps them unchanged; the closest distribution is %s", s.Scenario, &s))
 		}
 	}
 	return lines
@@ -215,7 +215,7 @@ func Load(file string) (*Calibration, error) {
 		return nil, fmt.Errorf("the calibration %s has schema %d, but this version reads schema %d; make a new calibration with testbed calibrate", file, c.Schema, Schema)
 	}
 	if e := c.Costs.Efficiency.Value; !(e > 0 && e <= 1) {
-		return nil, fmt.Errorf("the calibration %s: costs.efficiency.value is %v; it must lie in (0, 1]", file, e)
+		return nil, fmt.Errorf("the calibration %s: costs.efficiency.value is %v: it must lie in (0, 1]", file, e)
 	}
 	c.File = file
 	return &c, nil
@@ -323,7 +323,7 @@ func (c *Calibration) AddedPerRound() float64 {
 func (o *Observations) leftOut() string {
 	var parts []string
 	for _, why := range slices.Sorted(maps.Keys(o.left)) {
-		parts = append(parts, fmt.Sprintf("%d: %s", o.left[why], why))
+		parts = append(parts, fmt.Sprintf("%d because %s", o.left[why], why))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -44,8 +44,11 @@ func ReadRuns(dirs ...string) ([]*Run, error) {
 	for _, dir := range dirs {
 		before := len(runs)
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() || e.Name() != record.SummaryFile {
-				return err
+			if err != nil {
+				return fmt.Errorf("looking for runs: %w", err)
+			}
+			if e.IsDir() || e.Name() != record.SummaryFile {
+				return nil
 			}
 			r, err := ReadRun(filepath.Dir(path))
 			if err != nil || r == nil {
@@ -61,7 +64,7 @@ func ReadRuns(dirs ...string) ([]*Run, error) {
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("reading the runs of a calibration: %w", err)
+			return nil, err
 		}
 		if len(runs) == before {
 			return nil, fmt.Errorf("%s has no run that ended on a real network; name a directory that testbed run, compare or calibrate wrote", dir)
@@ -73,12 +76,12 @@ func ReadRuns(dirs ...string) ([]*Run, error) {
 // ReadRun reads a run directory. For a simulated run it returns nil.
 func ReadRun(dir string) (*Run, error) {
 	d := record.Dir(dir)
-	fail := func(err error) (*Run, error) { return nil, fmt.Errorf("reading the run in %s: %w", dir, err) }
+	fail := func(err error) (*Run, error) { return nil, fmt.Errorf("%s: %w", dir, err) }
 	r := &Run{Name: dir, Valid: map[int]bool{}}
 	var seal *record.Seal
 	var err error
 	if r.Summary, seal, err = d.ReadSummary(); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if r.Summary.World != record.Real {
 		return nil, nil
@@ -88,13 +91,13 @@ func ReadRun(dir string) (*Run, error) {
 		return fail(err)
 	}
 	if r.Scenario, err = scenarios.Load(file); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if err := Fits(r.Scenario); err != nil {
-		return fail(err)
+		return fail(fmt.Errorf("%w; leave this run out", err))
 	}
 	if r.Events, err = d.ReadEvents(); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if err := r.Summary.Follows(r.Events, r.Scenario.Setup(), seal); err != nil {
 		return fail(err)
@@ -106,14 +109,14 @@ func ReadRun(dir string) (*Run, error) {
 		}
 	}
 	if err := readJSON(d.Path(record.FidelityFile), &verdicts); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	for _, round := range verdicts.Rounds {
 		r.Valid[round.Round] = round.Verdict == fidelity.Valid
 	}
 	var where record.Environment
 	if err := readJSON(d.Path(record.EnvironmentFile), &where); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fail(err)
+		return nil, err
 	}
 	r.Machine = Machine{Processor: cmp.Or(where.Processor, where.Arch), Cores: where.Processors, Kernel: where.Kernel, Go: where.Go}
 	r.Scenario.Name, r.Policy, r.Scenario.Real.TimeScale = r.Summary.Scenario, r.Summary.Policy, r.Summary.TimeScale
@@ -124,7 +127,7 @@ func ReadRun(dir string) (*Run, error) {
 // if so.
 func Fits(s *scenarios.Scenario) error {
 	because := func(what string) error {
-		return fmt.Errorf("the reductions of the scenario %s, which calibrations do not support; remove that field", what)
+		return fmt.Errorf("the reductions of the scenario %s, which calibrations do not support", what)
 	}
 	switch x := s.Exchange(); {
 	case len(x.Fragments) > 1:
@@ -143,10 +146,13 @@ func Fits(s *scenarios.Scenario) error {
 
 func readJSON(file string, to any) error {
 	text, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(text, to)
+	if err != nil {
+		return fmt.Errorf("reading the record: %w", err)
 	}
-	return err
+	if err := json.Unmarshal(text, to); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
 }
 
 func (r *Run) valid(round int) bool { return r.Valid == nil || r.Valid[round] }
@@ -203,7 +209,7 @@ const (
 	leftInvalid  = "the emulation was not valid"
 	leftLinks    = "links changed (real.injects)"
 	leftCut      = "workers were cut off or stalled"
-	leftNobody   = "the coordinator was down, or the run was resumed"
+	leftNobody   = "the coordinator was down, a reduction was made to fail, or the run was resumed"
 	leftNoBytes  = "the codes were entropy-coded, but the record lacks the number of bytes sent"
 	leftNoOthers = "only one worker took part"
 )

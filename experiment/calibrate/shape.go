@@ -76,6 +76,9 @@ func (w *observer) ratio(id policy.ID, mean, begin, took policy.Time) {
 	w.o.ratios = append(w.o.ratios, stepRatio{s.Name, class, w.run.Name, own, s.Seed, (float64(took) + w.rng.Float64()) / (float64(mean) * speed.At(begin))})
 }
 
+// stepsOf begins the name of the steps of a scenario in Untold.
+const stepsOf = "steps of "
+
 // leastSteps is the number of inner steps below which no shape is fitted.
 const leastSteps = 30
 
@@ -87,7 +90,7 @@ func (c *Calibration) fitShapes(all []stepRatio) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		if len(of[name]) < leastSteps {
-			c.Untold = append(c.Untold, Untold{"steps of " + name, fmt.Sprintf("too few usable inner steps: %d of the %d that a shape needs", len(of[name]), leastSteps)})
+			c.Untold = append(c.Untold, Untold{stepsOf + name, fmt.Sprintf("too few usable inner steps: %d of the %d that a shape needs", len(of[name]), leastSteps)})
 			continue
 		}
 		if s, ok := fitShape(name, of[name]); ok {

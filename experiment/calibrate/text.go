@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -38,7 +39,7 @@ func (c *Calibration) WriteText(out io.Writer) error {
 	fmt.Fprintln(w, "churn's network, on the links of most experiments\t\t\t")
 	line("base_latency", c.Churn.BaseLatency)
 	line("bandwidth_bpus", c.Churn.BandwidthBps)
-	fmt.Fprintln(w, "the analytic model\t\t\t")
+	fmt.Fprintln(w, "the analytic model (in brackets: the value that it assumes)\t\t\t")
 	line("factor of volume / bandwidth (2)", c.Document.Volume)
 	line("factor of latency (1)", c.Document.Latency)
 	for _, s := range c.Document.Straggler {
@@ -53,7 +54,7 @@ func (c *Calibration) WriteText(out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%.3f s\t%.3f s, %+.1f %%\t%+.1f %%\n", r.Name, r.Measured, r.Fitted, 100*(r.Fitted/r.Measured-1), 100*(r.Links/r.Measured-1))
 	}
 	if len(c.Scenarios) > 0 {
-		fmt.Fprintln(w, "calibrated scenarios\tbase_latency\tbandwidth_bpus, state_bytes\tleft by rounding")
+		fmt.Fprintln(w, "calibrated scenarios\tbase_latency\tbandwidth_bpus, state_bytes\terror of rounding")
 	}
 	for _, p := range c.Scenarios {
 		fmt.Fprintf(w, "%s\t%d µs\t%d, %d\t%+.2g %%\n", p.Scenario, p.BaseLatency, p.BandwidthBpus, p.StateBytes, 100*p.Error)
@@ -69,6 +70,10 @@ func (c *Calibration) WriteText(out io.Writer) error {
 		}
 	}
 	for _, u := range c.Untold {
+		if strings.HasPrefix(u.Cost, stepsOf) {
+			fmt.Fprintf(out, "%s are not determined, so they stay as the scenario says: %s\n", u.Cost, u.Why)
+			continue
+		}
 		fmt.Fprintf(out, "%s is not determined and keeps its default: %s\n", u.Cost, u.Why)
 	}
 	for _, l := range c.LeftOut {

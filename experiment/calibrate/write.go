@@ -40,7 +40,7 @@ func (c *Calibration) Rewrite(s *scenarios.Scenario, source []byte, to convert.F
 		text, _, err = convert.Text(priced, to)
 	}
 	if err != nil {
-		err = fmt.Errorf("writing the calibrated %s: %w", s.Name, err)
+		err = fmt.Errorf("writing the calibrated copy of %s: %w", s.Name, err)
 	}
 	return text, p, err
 }

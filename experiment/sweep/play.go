@@ -26,7 +26,11 @@ type PointError struct {
 }
 
 func (e *PointError) Error() string {
-	return fmt.Sprintf("playing %s seed %d under %s: %v", e.Point.Set, e.Point.Seed, e.Point.Policy, e.Err)
+	set := ""
+	if len(e.Point.Set) > 0 {
+		set = e.Point.Set.String() + " with "
+	}
+	return fmt.Sprintf("playing %sseed %d under %s: %v", set, e.Point.Seed, e.Point.Policy, e.Err)
 }
 
 func (e *PointError) Unwrap() error { return e.Err }

@@ -42,7 +42,7 @@ func Read(dir string) (*Results, error) {
 	name := filepath.Join(dir, record.SummaryFile)
 	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no %s, so the sweep has not finished; resume the sweep with testbed sweep --resume --out %[1]s", dir, record.SummaryFile)
+		return nil, fmt.Errorf("%s has no %s, so the sweep has not finished; repeat its command with --resume --out %[1]s", dir, record.SummaryFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the sweep: %w", err)
@@ -87,8 +87,11 @@ func Read(dir string) (*Results, error) {
 
 func (r *Results) readTable(name string, in io.Reader, cells map[string]int) error {
 	check := func(h header) error {
-		if h.Sweep != Schema || h.Scenario != r.Scenario {
-			return fmt.Errorf("the file is not a table of version %d of a sweep of %s", Schema, r.Scenario)
+		switch {
+		case h.Sweep != Schema:
+			return fmt.Errorf("the table has version %d of the format, but this testbed reads version %d; use the testbed that wrote it", h.Sweep, Schema)
+		case h.Scenario != r.Scenario:
+			return fmt.Errorf("the table has points of scenario %s, but %s is of scenario %s; restore an intact copy", h.Scenario, record.SummaryFile, r.Scenario)
 		}
 		return nil
 	}

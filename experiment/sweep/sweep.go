@@ -216,7 +216,7 @@ func Grid(list []Assignment, axes []Axis) ([]Assignment, error) {
 	seen := make(map[string]bool, len(cells))
 	for _, c := range cells {
 		if seen[c.String()] {
-			return nil, invalid("list", "has an assignment twice: "+c.String())
+			return nil, invalid("--list", fmt.Sprintf("has the assignment %q twice: keep one", c.String()))
 		}
 		seen[c.String()] = true
 	}
@@ -233,9 +233,9 @@ func ParseSeeds(text string) ([]uint64, error) {
 	b, err2 := strconv.ParseUint(last, 10, 64)
 	switch {
 	case err != nil || err2 != nil || b < a:
-		return nil, invalid("seeds", fmt.Sprintf("%q is not a range of whole numbers; write for example 1..10", text))
+		return nil, invalid("--seeds", fmt.Sprintf("%q is not a range of whole numbers; write for example 1..10", text))
 	case b-a >= maxPoints:
-		return nil, invalid("seeds", fmt.Sprintf("%q has more than %d seeds; give fewer", text, maxPoints))
+		return nil, invalid("--seeds", fmt.Sprintf("%q has more than %d seeds; give fewer", text, maxPoints))
 	}
 	seeds := make([]uint64, b-a+1)
 	for i := range seeds {

@@ -150,9 +150,9 @@ func TestBadAxesAndSeeds(t *testing.T) {
 		"seed cannot be varied as a field: give the seeds with --seeds":                     axis("seed=1,2"),
 		"inner_steps is given twice: keep one":                                              axis("inner_steps=1", "inner_steps=2"),
 		"inner_stepz is not a field; did you mean inner_steps?":                             axis("inner_stepz=1"),
-		`seeds: "2..1" is not a range of whole numbers; write for example 1..10`:            seeds("2..1"),
-		`seeds: "x" is not a range of whole numbers; write for example 1..10`:               seeds("x"),
-		`seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:          seeds("0..18446744073709551615"),
+		`--seeds: "2..1" is not a range of whole numbers; write for example 1..10`:          seeds("2..1"),
+		`--seeds: "x" is not a range of whole numbers; write for example 1..10`:             seeds("x"),
+		`--seeds: "0..18446744073709551615" has more than 1000000 seeds; give fewer`:        seeds("0..18446744073709551615"),
 		"list: the file contains no assignment; write one JSON object on each line":         list("\n\n"),
 		`list:2: the assignment is not a JSON object; write for example {"inner_steps": 4}`: list("{}\n[]"),
 		"list:1: inner_steps is given twice: keep one":                                      list(`{"inner_steps":1,"inner_steps":2}`),
@@ -299,6 +299,7 @@ func TestTableIsRepaired(t *testing.T) {
 		"line 1: invalid":                 "hello\n",
 		"version 9":                       `{"sweep":9}` + "\n",
 		"a different version of scenario": `{"sweep":1,"scenario_sha256":"x"}` + "\n",
+		"points of scenario other, not":   `{"sweep":1,"scenario":"other","scenario_sha256":"x"}` + "\n",
 		"line 3: unexpected end of J":     old.String() + `{"key":"x"}` + "\n{\n",
 		"line 2: unexpected end of J":     `{"key":"x"}` + "\n{\n",
 		"line 2: the row has no key":      old.String() + "{}\n",
@@ -520,8 +521,8 @@ func TestReadRefuses(t *testing.T) {
 		{"interrupted at once", "", head, "has no summary.json"},
 		{"a run's summary", `{"scenario":"s"}`, head, "the file has no cells"},
 		{"an unknown field", strings.Replace(summary, "inner_steps", "inner_stepz", 1), head, "cell 0"},
-		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "is not a table of version 1 of a sweep of s"},
-		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "is not a table of version 1"},
+		{"another scenario's table", summary, `{"sweep":1,"scenario":"x"}` + "\n", "the table has points of scenario x, but summary.json is of scenario s"},
+		{"a newer table", summary, `{"sweep":9,"scenario":"s"}` + "\n", "the table has version 9 of the format, but this testbed reads version 1"},
 		{"a broken row", summary, head + "{}}\n", "line 2"},
 		{"no header at all", summary, row("a", `{"inner_steps":1}`), "there is no columns.json"},
 		{"good", summary, head + row("a", `{"inner_steps":1}`) + row("b", `{"inner_steps":2}`) + row("cut", `{"inner_steps":1}`)[:40], ""},
@@ -651,5 +652,22 @@ func TestLearning(t *testing.T) {
 	p.Train = true
 	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "train.task") {
 		t.Errorf("nothing to learn: %v", err)
+	}
+}
+
+// TestPointErrors name the point, with its settings if it has any.
+func TestPointErrors(t *testing.T) {
+	setting, err := scenarios.NewSetting("inner_steps", "4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, set := range map[string]sweep.Assignment{
+		"playing seed 3 under baseline: broken":                    nil,
+		"playing inner_steps=4 with seed 3 under baseline: broken": {setting},
+	} {
+		failed := &sweep.PointError{Point: sweep.Point{Set: set, Seed: 3, Policy: "baseline"}, Err: errors.New("broken")}
+		if failed.Error() != want {
+			t.Errorf("%v, want %s", failed, want)
+		}
 	}
 }

@@ -121,8 +121,10 @@ func (h header) check(p *Plan) error {
 	switch {
 	case h.Sweep != Schema:
 		return fmt.Errorf("the table has version %d of the format, but this testbed writes version %d; choose another directory", h.Sweep, Schema)
+	case h.Digest != p.Digest() && h.Scenario != "" && h.Scenario != p.Scenario.Name:
+		return fmt.Errorf("the table contains points of scenario %s, not of %s; choose another directory", h.Scenario, p.Scenario.Name)
 	case h.Digest != p.Digest():
-		return fmt.Errorf("the table contains points of a different version of scenario %s; choose another directory", h.Scenario)
+		return fmt.Errorf("the table contains points of a different version of scenario %s; choose another directory", p.Scenario.Name)
 	}
 	return nil
 }

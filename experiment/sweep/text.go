@@ -21,14 +21,22 @@ const maxShown = 60
 // WriteText writes a sweep as text: a matrix for each figure if two fields
 // vary, and otherwise a line per cell.
 func WriteText(out io.Writer, s Summary) error {
-	fmt.Fprintf(out, "%s, %s: %d of %d points. A figure is the median of %s", s.Scenario, worldName(s.World), s.Done, s.Points, words.Count(len(s.Seeds)*s.Repeats, "run"))
+	fmt.Fprintf(out, "%s, %s: %d of %d points. ", s.Scenario, worldName(s.World), s.Done, s.Points)
+	if n := len(s.Seeds) * s.Repeats; n == 1 {
+		fmt.Fprint(out, "Each figure is of one run")
+	} else {
+		fmt.Fprintf(out, "A figure is the median of %d runs", n)
+	}
 	if len(s.Seeds)*s.Repeats >= stats.LeastRepeats {
 		fmt.Fprintf(out, ", with its %.3g %% interval where the seeds change the result", 100*stats.Level(len(s.Seeds)*s.Repeats))
 	}
 	if fixed := s.Fixed(); len(fixed) > 0 {
 		fmt.Fprintf(out, "\nall points have %s", fixed)
 	}
-	fmt.Fprintln(out, "\n= marks a speed-up that shows no difference. !N means that N runs were incomplete and do not count.")
+	fmt.Fprintln(out, "\n\"=\" marks a speed-up that shows no difference. \"!N\" means that N runs were incomplete and do not count.")
+	if s.pairsWork() {
+		fmt.Fprintln(out, "The effective wall-clock is the wall-clock divided by the share of work that was not lost.")
+	}
 	write := writeList
 	if f := s.Varied(); len(f) == 2 && len(s.Cells) == len(f[0].Values)*len(f[1].Values) {
 		write = writeMatrices

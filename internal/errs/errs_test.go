@@ -1,6 +1,9 @@
 package errs_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"testing"
 
 	"testbed/internal/errs"
@@ -22,5 +25,18 @@ func TestAbout(t *testing.T) {
 		if err := errs.Fieldf(c.field, "%s", c.problem); err.Error() != c.want {
 			t.Errorf("%v, want %q", err, c.want)
 		}
+	}
+}
+
+// TestCause: the path is left out, and whether the file exists can still be asked.
+func TestCause(t *testing.T) {
+	gone := &fs.PathError{Op: "open", Path: "a.yaml", Err: fs.ErrNotExist}
+	for _, err := range []error{gone, fmt.Errorf("reading: %w", gone)} {
+		if got := errs.Cause(err); got.Error() != "file does not exist" || !errors.Is(got, fs.ErrNotExist) {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	if other := errors.New("broken"); errs.Cause(other) != other {
+		t.Error(errs.Cause(other))
 	}
 }

@@ -68,7 +68,7 @@ func Split(path string) ([]string, error) {
 			end++
 		}
 		if end == i {
-			return nil, fmt.Errorf("lacks a name at character %d", i+1)
+			return nil, fmt.Errorf("has no name at character %d", i+1)
 		}
 		parts = append(parts, path[i:end])
 		i = end
