@@ -78,8 +78,15 @@ func (p *parameter) check() error {
 	case p.Range != nil && p.Type == "string":
 		return fmt.Errorf("says that its parameter %s has a range; parameters of the type string may not have a range", p.Name)
 	}
-	if r := p.Range; r != nil && (!(r.High >= r.Low) || r.Log && r.Low <= 0 || r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers) {
-		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, low must be above 0 with log, and of must be absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)
+	if r := p.Range; r != nil {
+		switch {
+		case !(r.High >= r.Low):
+			return fmt.Errorf("says that its parameter %s has a range from %v to %v: low must not be above high", p.Name, r.Low, r.High)
+		case r.Log && r.Low <= 0:
+			return fmt.Errorf("says that its parameter %s has a range from %v to %v that is searched by its logarithm: low must be above 0", p.Name, r.Low, r.High)
+		case r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers:
+			return fmt.Errorf("says that its parameter %s has a range in multiples of %q: the field \"of\" must be %q or %q, or absent", p.Name, r.Of, policy.OfRound, policy.OfMembers)
+		}
 	}
 	if number { // JSON has one kind of numbers
 		f, is := p.Default.(float64)
@@ -167,7 +174,7 @@ func (h *hello) values(given map[string]Value) ([]any, error) {
 			continue
 		}
 		if len(known) == 0 {
-			return nil, fmt.Errorf("has no parameters, but %s is given", name)
+			return nil, fmt.Errorf("has no parameters, but %s is given; leave it out", name)
 		}
 		return nil, fmt.Errorf("has no parameter %s: its parameters are %s", name, strings.Join(known, ", "))
 	}

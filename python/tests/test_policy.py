@@ -103,7 +103,7 @@ class Hangs(tb.Policy):
 
 
 @pytest.mark.parametrize(
-    ("policy", "says"), [(Raises(), "ZeroDivisionError"), (Past(), "deadline at -1"), (Nonsense(), "soon"), (Hangs(), "has not answered enough within 200ms")]
+    ("policy", "says"), [(Raises(), "ZeroDivisionError"), (Past(), "deadline at -1"), (Nonsense(), "soon"), (Hangs(), 'has not answered the question "enough" within 200ms')]
 )
 def test_what_goes_wrong(policy, says):
     with pytest.raises(tb.TestbedError) as err:
