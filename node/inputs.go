@@ -35,7 +35,7 @@ func (c *coordinator) recover() error {
 	switch {
 	case c.cfg.Resume != nil:
 		if !c.started {
-			return errors.New("resuming the run: the coordinator's journal ends before the start of the run")
+			return errors.New("resuming the run: the coordinator's journal ends before the start of the run; run the scenario again")
 		}
 		return c.take(entry{T: c.t, What: halted})
 	case c.started && !c.done:

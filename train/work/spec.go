@@ -214,7 +214,7 @@ var widest = 1 / math.Sqrt(3)
 func (s Steps) validate() error {
 	d := s.kind()
 	needs := func(field, example string) error {
-		return errs.Fieldf("steps."+field, "is missing: %s needs it, for example %s", d, example)
+		return errs.Fieldf("steps."+field, "is missing: the distribution %s needs it, for example %s", d, example)
 	}
 	switch {
 	case !slices.Contains(Distributions, d):
@@ -224,11 +224,11 @@ func (s Steps) validate() error {
 		}
 		return errs.Fieldf("steps.distribution", "%q is not a distribution; choose one of %s", d, strings.Join(names, ", "))
 	case s.Sigma != nil && d == Trace:
-		return errs.Fieldf("steps.sigma", "a trace already contains its variation; remove sigma")
+		return errs.Fieldf("steps.sigma", "does not apply to the distribution %s, because the trace contains the variation: remove sigma", d)
 	case s.Shape != nil && d != Pareto:
-		return errs.Fieldf("steps.shape", "%s has no shape: only pareto has one; remove shape", d)
+		return errs.Fieldf("steps.shape", "applies only to the distribution %s, not to %s: remove shape", Pareto, d)
 	case s.File != "" && d != Trace:
-		return errs.Fieldf("steps.file", "%s takes no file: only trace does; remove file", d)
+		return errs.Fieldf("steps.file", "applies only to the distribution %s, not to %s: remove file", Trace, d)
 	case s.File == "" && d == Trace:
 		return needs("file", "traces/steps.csv")
 	case s.Sigma == nil && (d == Normal || d == LogNormal):
@@ -244,7 +244,7 @@ func (s Steps) validate() error {
 	}
 	most := map[Distribution]float64{Uniform: widest, Normal: 1, LogNormal: 3, Pareto: 10}[d]
 	if !(*s.Sigma >= 0 && *s.Sigma <= most) {
-		return errs.Fieldf("steps.sigma", "is %v: with %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
+		return errs.Fieldf("steps.sigma", "is %v: with the distribution %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
 	}
 	return nil
 }
@@ -266,8 +266,10 @@ func (s Steps) String() string {
 	switch {
 	case s.TakesJitter():
 		return "uniform, by inner_step_jitter"
+	case s.File != "" && len(s.Ratios) > 0:
+		return fmt.Sprintf("%s %s, %s", s.kind(), s.File, errs.Count(len(s.Ratios), "duration"))
 	case s.File != "":
-		return fmt.Sprintf("as measured (%s, durations: %d)", s.File, len(s.Ratios))
+		return fmt.Sprintf("%s %s", s.kind(), s.File)
 	case s.Shape != nil:
 		return fmt.Sprintf("%s, shape %v", s.kind(), *s.Shape)
 	}
@@ -278,11 +280,7 @@ func (s Steps) String() string {
 func (s *Spec) Describe() []string {
 	lines := []string{"steps: " + s.Steps.String()}
 	for _, c := range s.Classes {
-		workers := "workers"
-		if len(c.IDs) == 1 {
-			workers = "worker"
-		}
-		line := fmt.Sprintf("class %s: %d %s with steps that take %v times as long as usual", c.Name, len(c.IDs), workers, c.Factor)
+		line := fmt.Sprintf("class %s: %s with steps that take %v times as long as usual", c.Name, errs.Count(len(c.IDs), "worker"), c.Factor)
 		if c.Phase != 0 {
 			line += fmt.Sprintf(", and a diurnal load that runs %v of a day ahead", c.Phase)
 		}
