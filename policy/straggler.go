@@ -15,8 +15,8 @@ type Straggler struct {
 	// The fraction of the members, rounded up, that must have arrived before a round may
 	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 1"`
-	// Median absolute deviations of tolerance. Raising it waits longer for workers whose
-	// times vary.
+	// Tolerated median absolute deviations. With more, rounds wait longer for workers
+	// whose times vary.
 	K float64 `yaml:"k" json:"k" tune:"0.5 20 log"`
 	// Number of arrival offsets to look back on. Rounds are kept or forgotten
 	// whole, because the last offsets of a round are its slowest. The last round
@@ -26,7 +26,7 @@ type Straggler struct {
 	MinHistory int `yaml:"min_history" json:"min_history"`
 	// The least time between the first arrival and the deadline.
 	MinSlack Time `yaml:"min_slack" json:"min_slack" tune:"0.001 2 log of round"`
-	// Rounds in a row that a member may miss; the next one evicts it. The rounds of a
+	// Rounds in a row that a member may miss. The next miss evicts it. The rounds of a
 	// joiner's first fetch do not count.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit" tune:"0 8"`
 	// A sidelined member finishes its inner steps before it catches up. Without it, the

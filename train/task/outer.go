@@ -13,14 +13,14 @@ import (
 type Outer struct {
 	// The learning rate of outer steps.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
-	// The Nesterov momentum of outer steps, below 1. DiLoCo's 0.7 and 0.9 need a hundred
-	// rounds to pay; for short runs take 0.7 and 0.5.
+	// The Nesterov momentum of outer steps, below 1. DiLoCo's rate 0.7 and momentum 0.9
+	// pay after a hundred rounds. For short runs take 0.7 and 0.5.
 	Momentum *float64 `yaml:"momentum" json:"momentum,omitempty"`
 	// The number of parts to which the blocks of layers are dealt. A round exchanges one
 	// of them, in turn.
 	Fragments int `yaml:"fragments" json:"fragments,omitempty"`
-	// The share of its local parameters that a worker keeps of a fragment when the
-	// fragment's outer step arrives.
+	// When a fragment's outer step arrives, a worker keeps this share of the fragment's
+	// local parameters.
 	Mix float64 `yaml:"mix" json:"mix,omitempty"`
 	// Inner steps of the next round that workers take while a round is reduced. It is at
 	// most `inner_steps`.

@@ -59,14 +59,15 @@ var Distributions = []Distribution{Uniform, Normal, LogNormal, Pareto, Trace}
 type Steps struct {
 	// The distribution of a step's duration. All keep its mean.
 	Distribution Distribution `yaml:"distribution" json:"distribution,omitempty"` // empty: Uniform
-	// The standard deviation over the mean or, for `lognormal`, of the logarithm. `normal`,
-	// `lognormal` and `pareto` need it, and most take less than the largest value here.
+	// The standard deviation over the mean or, for `lognormal`, of the logarithm.
+	// `normal`, `lognormal` and `pareto` need it. The largest value depends on the
+	// distribution.
 	Sigma *float64 `yaml:"sigma" json:"sigma,omitempty"`
 	// For `pareto`, in place of `sigma`: the exponent.
 	Shape *float64 `yaml:"shape" json:"shape,omitempty"`
-	// For `trace`, which needs it: a file beside or below the scenario's. It has
-	// durations in any unit, one a line (of CSV the last column). A header and lines with
-	// # are skipped.
+	// For `trace`, which needs it: a file beside or below the scenario's. It has durations
+	// in any unit, one a line (in CSV, the last column). A header and lines with # are
+	// skipped.
 	File string `yaml:"file" json:"file,omitempty"`
 	// Ratios is the content of File, divided by its mean.
 	Ratios []float64 `yaml:"-" json:"ratios,omitempty"`
@@ -115,8 +116,8 @@ type Thermal struct {
 // Diurnal is load that follows the time of day: steps take 1 +
 // Amplitude·sin(2π(t/Period + Phase)) times as long.
 type Diurnal struct {
-	// Inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long, updated a
-	// thousand times a day.
+	// Inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) times as long,
+	// updated a thousand times a day.
 	Amplitude float64 `yaml:"amplitude" json:"amplitude" need:"yes"`
 	// The length of a day.
 	Period policy.Time `yaml:"period" json:"period" need:"yes"`
