@@ -28,7 +28,7 @@ type Quorum struct {
 func (p *Quorum) Validate() error {
 	var bad errs.Problems
 	bad.If(p.MinReplicas < 1, "min_replicas", "is %d: it must be at least 1", p.MinReplicas)
-	bad.If(p.JoinTimeout < 0 || p.JoinTimeout > maxSlack, "join_timeout", "is %d: it must lie between 0 and %d", p.JoinTimeout, maxSlack)
+	bad.If(p.JoinTimeout < 0 || p.JoinTimeout > maxSlack, "join_timeout", "is %d µs: it must lie between 0 and %g µs", p.JoinTimeout, float64(maxSlack))
 	return bad.Err()
 }
 

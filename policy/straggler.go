@@ -56,7 +56,7 @@ func (s *Straggler) Validate() error {
 	bad.If(!(s.K >= 0 && s.K <= 1000), "k", "is %v: it must lie in [0, 1000]", s.K)
 	bad.If(s.Window < 1 || s.Window > maxWindow, "window", "is %d: it must lie between 1 and %d", s.Window, maxWindow)
 	bad.If(s.MinHistory < 1, "min_history", "is %d: it must be at least 1", s.MinHistory)
-	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d: it must lie between 0 and %d", s.MinSlack, maxSlack)
+	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d µs: it must lie between 0 and %g µs", s.MinSlack, float64(maxSlack))
 	bad.If(s.SidelineLimit < 0, "sideline_limit", "is %d: it must not be negative", s.SidelineLimit)
 	return bad.Err()
 }

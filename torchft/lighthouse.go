@@ -50,7 +50,7 @@ func (c *Config) validate() error {
 	case c.HeartbeatTimeout <= 0:
 		return fmt.Errorf("heartbeat_timeout_ms is %d: it must be above 0", c.HeartbeatTimeout/1000)
 	case c.After < 0:
-		return errors.New("ids of quorums must not be negative")
+		return fmt.Errorf("the last id of a quorum is %d: it must not be negative", c.After)
 	}
 	return nil
 }

@@ -57,8 +57,11 @@ func (h *hello) check() error {
 	seen := map[string]bool{}
 	for i := range h.Parameters {
 		p := &h.Parameters[i]
-		if !parameterName.MatchString(p.Name) || seen[p.Name] {
-			return fmt.Errorf("says that a parameter is called %q; a name has letters, digits and _ only, and is given once", p.Name)
+		if !parameterName.MatchString(p.Name) {
+			return fmt.Errorf("says that a parameter is called %q; a name has only letters, digits and _", p.Name)
+		}
+		if seen[p.Name] {
+			return fmt.Errorf("says that two parameters are called %q; give each parameter a name of its own", p.Name)
 		}
 		seen[p.Name] = true
 		if err := p.check(); err != nil {

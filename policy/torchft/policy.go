@@ -69,7 +69,7 @@ func (p *Policy) Validate() error {
 		field string
 		value policy.Time
 	}{{"join_timeout", p.JoinTimeout}, {"heartbeat_timeout", p.HeartbeatTimeout}, {"quorum_timeout", p.QuorumTimeout}, {"timeout", p.Timeout}} {
-		bad.If(t.value < 0 || t.value > longest, t.field, "is %d: it must lie between 0 and %d", t.value, longest)
+		bad.If(t.value < 0 || t.value > longest, t.field, "is %d µs: it must lie between 0 and %g µs", t.value, float64(longest))
 	}
 	for _, n := range []struct {
 		field string

@@ -51,7 +51,7 @@ func HostPort(address string) (string, error) {
 			if wrong, ok := errors.AsType[*url.Error](err); ok {
 				err = wrong.Err // without the address
 			}
-			return "", fmt.Errorf("address %q: %w", address, err)
+			return "", fmt.Errorf("address %q: %w; write http://HOST:PORT", address, err)
 		}
 		if u.Scheme != "http" {
 			return "", fmt.Errorf("address %q: the scheme is %q; write http://HOST:PORT", address, u.Scheme)

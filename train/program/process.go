@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -95,7 +96,7 @@ func start(cfg *Config, name, role string, worker int) (*process, error) {
 	if err := <-started; err != nil {
 		p.memory.Close()
 		p.socket.Close()
-		return nil, p.problem(fmt.Errorf("cannot be started: %w", err), "install the program, or write its path from the scenario's folder in train.program")
+		return nil, p.problem(fmt.Errorf("cannot be started: %w", plain(err)), "install the program, make it executable, or write its path from the scenario's folder in train.program")
 	}
 	go p.listen()
 	if err := p.welcome(role, worker); err != nil {
@@ -132,6 +133,18 @@ func (p *process) open() (theirs *os.File, err error) {
 	}
 	p.memory = os.NewFile(uintptr(fd), "memory")
 	return theirs, nil
+}
+
+// plain is an error about the program's file without the file's path, which the
+// message already has.
+func plain(err error) error {
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // live starts the process and waits for its end. All of that is on one thread.
