@@ -180,7 +180,7 @@ func TestReplicaGroups(t *testing.T) {
 	}
 	for change, want := range map[string]string{
 		"train.group_world_size=1": "", "train.group_world_size=3": "is 3, but the number of workers is 2", "train.group_world_size=-1": "is -1: give the number of ranks",
-		"train.regions.every=1": "is 2, but replica groups cannot be combined with train.regions", "train.task=charlm": "is 2, but a model that is trained",
+		"train.regions.every=1": "is 2, but replica groups cannot be combined with train.regions", "train.task=charlm": "is 2, but only the parameters of the task quadratic can be divided among ranks",
 		"real.parameters=1001": "is 2, but real.parameters is 1001", "real.upload.every=5": "is 2, so no worker has the whole outer state",
 	} {
 		if _, err := set(s, change); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), "train.group_world_size "+want) {

@@ -277,21 +277,29 @@ func (s Steps) String() string {
 	return fmt.Sprintf("%s, sigma %v", s.kind(), *s.Sigma)
 }
 
+// usual compares a duration with its usual length.
+func usual(factor float64) string {
+	if factor == 1 {
+		return "as long as usual"
+	}
+	return fmt.Sprintf("%v times as long as usual", factor)
+}
+
 // Describe describes the section's effect on inner steps, a line for each part.
 func (s *Spec) Describe() []string {
 	lines := []string{"steps: " + s.Steps.String()}
 	for _, c := range s.Classes {
-		line := fmt.Sprintf("class %s: %s with steps that take %v times as long as usual", c.Name, errs.Count(len(c.IDs), "worker"), c.Factor)
+		line := fmt.Sprintf("class %s: %s with steps that take %s", c.Name, errs.Count(len(c.IDs), "worker"), usual(c.Factor))
 		if c.Phase != 0 {
 			line += fmt.Sprintf(", and a diurnal load that runs %v of a day ahead", c.Phase)
 		}
 		lines = append(lines, line)
 	}
 	if n := s.Noise; n != nil {
-		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %v times as long as usual (%d µs on average)", n.MeanOK, n.SlowFactor, n.MeanSlow))
+		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %s (%d µs on average)", n.MeanOK, usual(n.SlowFactor), n.MeanSlow))
 	}
 	if h := s.Thermal; h != nil {
-		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %v times as long as usual", h.Heat, h.Cool, h.SlowFactor))
+		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %s", h.Heat, h.Cool, usual(h.SlowFactor)))
 	}
 	if d := s.Diurnal; d != nil {
 		lines = append(lines, fmt.Sprintf("diurnal: over a day of %d µs, steps take between %.4g and %.4g times as long as usual", d.Period, 1-d.Amplitude, 1+d.Amplitude))

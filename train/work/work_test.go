@@ -243,3 +243,22 @@ func FuzzParseDurations(f *testing.F) {
 		}
 	})
 }
+
+func TestDescribe(t *testing.T) {
+	spec := work.Spec{
+		Steps:   work.Steps{Distribution: work.Trace, File: "x.csv", Ratios: []float64{1}},
+		Classes: []work.Class{{Name: "fast", IDs: []policy.ID{0}, Factor: 1}, {Name: "slow", IDs: []policy.ID{1, 2}, Factor: 2.5}},
+	}
+	want := []string{
+		"steps: trace x.csv, 1 duration",
+		"class fast: 1 worker with steps that take as long as usual",
+		"class slow: 2 workers with steps that take 2.5 times as long as usual",
+	}
+	if got := spec.Describe(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	spec.Steps.Ratios = nil // before the file is read
+	if got := spec.Steps.String(); got != "trace x.csv" {
+		t.Errorf("%q", got)
+	}
+}
