@@ -215,7 +215,7 @@ var errAnotherLayout = errors.New("the program asks for other sizes than in the 
 
 // join waits until the program reports its size, and lays out the memory.
 func (p *process) join(ctx context.Context) (wire.Message, error) {
-	join, err := p.await(ctx, `its first message, which must be of type "join"`, func(m wire.Message) bool { return m.Type == wire.Join })
+	join, err := p.await(ctx, `its first message ("join")`, func(m wire.Message) bool { return m.Type == wire.Join })
 	if err != nil {
 		return join, err
 	}

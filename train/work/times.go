@@ -48,7 +48,7 @@ func ParseDurations(text []byte) ([]float64, error) {
 		case err != nil:
 			return nil, &TraceError{line, fmt.Sprintf("%.40q is not a number; write one duration per line", last)}
 		case !(d > 0 && d <= 1e15):
-			return nil, &TraceError{line, fmt.Sprintf("the duration is %v: it must lie in (0, 1e15]", d)}
+			return nil, &TraceError{line, fmt.Sprintf("the duration is %v; it must lie in (0, 1e15]", d)}
 		case len(all) == maxDurations:
 			return nil, &TraceError{line, fmt.Sprintf("there are more than %d durations; leave some out", maxDurations)}
 		}

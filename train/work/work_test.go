@@ -208,9 +208,9 @@ func TestParseDurations(t *testing.T) {
 		"":                             "the file has no durations; write one per line",
 		"step_ms\n":                    "the file has no durations; write one per line",
 		"# x\n\n1\nfast\n":             `line 4: "fast" is not a number; write one duration per line`,
-		"1\n0\n":                       "line 2: the duration is 0: it must lie in (0, 1e15]",
-		"1,2\n3,-4\n":                  "line 2: the duration is -4: it must lie in (0, 1e15]",
-		"NaN\n":                        "line 1: the duration is NaN: it must lie in (0, 1e15]",
+		"1\n0\n":                       "line 2: the duration is 0; it must lie in (0, 1e15]",
+		"1,2\n3,-4\n":                  "line 2: the duration is -4; it must lie in (0, 1e15]",
+		"NaN\n":                        "line 1: the duration is NaN; it must lie in (0, 1e15]",
 		strings.Repeat("1\n", 100_001): "line 100001: there are more than 100000 durations; leave some out",
 	} {
 		if _, err := work.ParseDurations([]byte(text)); err == nil || err.Error() != want {
