@@ -165,8 +165,11 @@ func parseMessage(line []byte) (message, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return message{}, errors.New("control message: the line contains more than one value")
 	}
-	if m.ID < 0 || m.Incarnation < 0 || m.Rejoins < 0 || m.Seq < 0 || m.Ack < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 || len(m.Peers) > maxRing {
-		return message{}, fmt.Errorf("control message: the message %s contains a number out of range", m.Type)
+	if m.ID < 0 || m.Incarnation < 0 || m.Rejoins < 0 || m.Seq < 0 || m.Ack < 0 || m.Round < 0 || m.Epoch < 0 || m.OuterSteps < 0 {
+		return message{}, fmt.Errorf("control message: the message %q contains a negative number", m.Type)
+	}
+	if len(m.Peers) > maxRing {
+		return message{}, fmt.Errorf("control message: the message %q names %d peers, but at most %d are allowed", m.Type, len(m.Peers), maxRing)
 	}
 	return m, nil
 }

@@ -267,7 +267,7 @@ func (c *coordinator) look() {
 	now := time.Now()
 	if away := now.Sub(c.looked); away > 2*c.glance() {
 		c.reads = now.Add(readTime + c.cfg.ClockDuration(c.cfg.Policy.HeartbeatPeriod))
-		c.cfg.Log.Warn("the coordinator was not running: it evicts no worker for silence until every worker has sent a message again", "stood_still", away)
+		c.cfg.Log.Warn("the coordinator was not running: it evicts no worker for silence until every worker has sent a message again", "stood_still", away.Round(time.Millisecond))
 	}
 	c.looked = now
 }

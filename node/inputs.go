@@ -35,7 +35,7 @@ func (c *coordinator) recover() error {
 	switch {
 	case c.cfg.Resume != nil:
 		if !c.started {
-			return errors.New("resuming the run: the coordinator's journal ends before the start of the run")
+			return errors.New("resuming the run: the coordinator's journal ends before the start of the run; run the scenario again")
 		}
 		return c.take(entry{T: c.t, What: halted})
 	case c.started && !c.done:
@@ -247,7 +247,7 @@ func (c *coordinator) welcome(r received) error {
 		r.line.conn.CloseWithError(codeProtocol, "the worker confirmed orders which the coordinator never gave")
 		return nil
 	case w != nil && c.halted && (r.msg.OuterSteps != c.cfg.Resume.OuterSteps || r.msg.Hash != c.cfg.Resume.Hash):
-		return fmt.Errorf("worker %s restored outer step %[3]d with the hash %[2]s, but the run continues from outer step %[5]d with the hash %[4]s",
+		return fmt.Errorf("worker %s restored outer step %[3]d with the hash %[2]s, but the run continues from outer step %[5]d with the hash %[4]s; run the scenario again",
 			r.id.Node(), r.msg.Hash, r.msg.OuterSteps, c.cfg.Resume.Hash, c.cfg.Resume.OuterSteps)
 	}
 	e := entry{T: c.now(), ID: r.id, Msg: &r.msg}

@@ -17,7 +17,7 @@ func (c *coordinator) order(participants []policy.ID) []policy.ID {
 		r, err := c.cfg.Ways.Order(participants)
 		if err != nil {
 			c.ring = nil
-			c.cfg.Log.Warn("the ring could not be optimised: it stays in naive order", "err", err)
+			c.cfg.Log.Warn("the ring could not be optimised: it stays in the order of the workers' ids", "err", err)
 			return participants
 		}
 		const mbit = 1e6

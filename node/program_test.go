@@ -140,7 +140,7 @@ func TestProgramThatDies(t *testing.T) {
 				last = e
 			}
 		}
-		if last.Type != record.RunEnd || *last.Complete || last.Reason.Rule != "policy_failed" || !strings.Contains(last.Cause, `died when it was asked enough: exit status 1; its last line of output: "enough of this"`) {
+		if last.Type != record.RunEnd || *last.Complete || last.Reason.Rule != "policy_failed" || !strings.Contains(last.Cause, `died when it was asked the question "enough": exit status 1; its last line of output: "enough of this"`) {
 			t.Errorf("the record ends with %+v", last)
 		}
 		if sum.Complete || sum.OuterSteps != 2 || len(w.failed) != 1 || w.failed[0] != "coordinator: "+last.Cause {

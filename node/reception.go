@@ -104,7 +104,7 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 		}
 		m, err := parseMessage(b)
 		if err == nil && m.Type != msgHeartbeat {
-			err = fmt.Errorf("the datagram contains the message %s", m.Type)
+			err = fmt.Errorf("the datagram contains the message %q", m.Type)
 		}
 		if err != nil {
 			r.log.Warn("a worker sent a datagram that is not a heartbeat", "worker", id.Node(), "err", err)
@@ -121,7 +121,7 @@ func (r *reception) receiveHeartbeats(ctx context.Context, conn *quic.Conn, l *l
 func (r *reception) checkHello(conn *quic.Conn, m message) error {
 	switch {
 	case m.Type != msgHello || m.Protocol != protocol:
-		return fmt.Errorf("the first message is %s of protocol %d, but must be hello of protocol %d", m.Type, m.Protocol, protocol)
+		return fmt.Errorf("the first message is %q of protocol version %d, but must be %q of version %d", m.Type, m.Protocol, msgHello, protocol)
 	case m.ID.Node() != identity.Peer(conn):
 		return fmt.Errorf("worker %s presents the certificate of %q", m.ID.Node(), identity.Peer(conn))
 	case !m.Ring.IsValid() || !m.Fetch.IsValid():

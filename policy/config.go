@@ -12,7 +12,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -120,19 +119,19 @@ func (c *Config) Lighthouse(id ID, incarnation int) int {
 func (c Config) validate() error {
 	switch {
 	case c.HeartbeatPeriod < 1:
-		return errors.New("policy: the heartbeat period must be at least 1 µs")
+		return fmt.Errorf("policy: the heartbeat period is %d µs: it must be at least 1 µs", c.HeartbeatPeriod)
 	case c.HeartbeatMissThreshold < 1:
-		return errors.New("policy: the heartbeat miss threshold must be at least 1")
+		return fmt.Errorf("policy: the heartbeat miss threshold is %d: it must be at least 1", c.HeartbeatMissThreshold)
 	case c.Join != "" && !slices.Contains(JoinModes, c.Join):
 		return fmt.Errorf("policy: the join mode %q is unknown: choose one of %s", c.Join, errs.List(JoinModes))
 	case c.Rejoin != "" && !slices.Contains(RejoinModes, c.Rejoin):
 		return fmt.Errorf("policy: the rejoin mode %q is unknown: choose one of %s", c.Rejoin, errs.List(RejoinModes))
 	case c.RejoinRounds < 0:
-		return errors.New("policy: the number of rounds before a rejoin must not be negative")
+		return fmt.Errorf("policy: the number of rounds before a rejoin is %d: it must not be negative", c.RejoinRounds)
 	case c.StallAfter < 0:
-		return errors.New("policy: the time after which a reduction stalls must not be negative")
+		return fmt.Errorf("policy: the time after which a reduction stalls is %d µs: it must not be negative", c.StallAfter)
 	case c.TargetOuterSteps < 1:
-		return errors.New("policy: the number of outer steps must be at least 1")
+		return fmt.Errorf("policy: the number of outer steps is %d: it must be at least 1", c.TargetOuterSteps)
 	}
 	if c.Policy != nil {
 		if err := c.Policy.Validate(); err != nil {

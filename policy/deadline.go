@@ -29,7 +29,7 @@ type FixedDeadline struct {
 // Validate reports a parameter out of range.
 func (p *FixedDeadline) Validate() error {
 	var bad errs.Problems
-	bad.If(p.After < 0 || p.After > maxSlack, "after", "is %d: it must lie between 0 and %d", p.After, maxSlack)
+	bad.If(p.After < 0 || p.After > maxSlack, "after", "is %d µs: it must lie between 0 and %g µs", p.After, float64(maxSlack))
 	bad.If(!(p.Factor >= 1 && p.Factor <= 1000), "factor", "is %v: it must lie in [1, 1000]", p.Factor)
 	bad.If(!(p.Quorum > 0 && p.Quorum <= 1), "quorum", "is %v: it must lie in (0, 1]", p.Quorum)
 	return bad.Err()

@@ -33,7 +33,7 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	case rounds%s.Every != 0:
 		return bad(".every", "is %d, but target_outer_steps is %d: make target_outer_steps a multiple of %[1]d, so that the run ends with one model", s.Every, rounds)
 	case uploads > 0:
-		return bad("", "have different outer states, which real.upload does not support; remove train.regions or real.upload")
+		return bad("", "cannot be combined with real.upload, because each region has an outer state of its own: remove train.regions or real.upload")
 	case s.Workers != nil && len(s.Workers) == 0:
 		return bad(".workers", "is empty: give each region a name and its workers")
 	case s.Workers == nil && slices.Max(groups) == "":
@@ -59,7 +59,7 @@ func (s *RegionsSpec) Validate(workers []ID, groups []string, rounds, uploads in
 	}
 	for _, id := range workers {
 		if _, ok := in[id]; !ok && s.Workers != nil {
-			return bad(".workers", "puts worker %d into no region; add the worker to a region", id)
+			return bad(".workers", "has no region for worker %d: add the worker to a region", id)
 		}
 	}
 	return nil

@@ -94,7 +94,7 @@ func TestValidate(t *testing.T) {
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2, 3}, "b": {}}}, groups, "regions.workers.b has no workers"},
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {2, 3, 4}}}, groups, "regions.workers.b[2]: there is no worker 4"},
 		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1, 2}, "b": {2, 3}}}, groups, "regions.workers.b[0]: worker 2 is in the region a"},
-		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {3}}}, groups, "regions.workers: puts worker 2 into no region"},
+		{RegionsSpec{Every: 2, Workers: map[string][]ID{"a": {0, 1}, "b": {3}}}, groups, "regions.workers has no region for worker 2"},
 	} {
 		err := c.spec.Validate(workers, c.groups, 8, 0)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {

@@ -308,15 +308,15 @@ func TestADuplicateArrivalCountsOnce(t *testing.T) {
 
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	for want, change := range map[string]func(*policy.Config){
-		"policy: the heartbeat period must be at least 1 µs":                  func(c *policy.Config) { c.HeartbeatPeriod = 0 },
-		"policy: the heartbeat miss threshold must be at least 1":             func(c *policy.Config) { c.HeartbeatMissThreshold = 0 },
-		"policy: the number of outer steps must be at least 1":                func(c *policy.Config) { c.TargetOuterSteps = 0 },
-		"policy: quorum is 1.5: it must lie in (0, 1]":                        func(c *policy.Config) { strategy(c).Quorum = 1.5 },
-		"policy: k is -1: it must lie in [0, 1000]":                           func(c *policy.Config) { strategy(c).K = -1 },
-		"policy: window is 0: it must lie between 1 and 1000000":              func(c *policy.Config) { strategy(c).Window = 0 },
-		"policy: min_history is 0: it must be at least 1":                     func(c *policy.Config) { strategy(c).MinHistory = 0 },
-		"policy: min_slack is -1: it must lie between 0 and 1000000000000000": func(c *policy.Config) { strategy(c).MinSlack = -1 },
-		"policy: sideline_limit is -1: it must not be negative":               func(c *policy.Config) { strategy(c).SidelineLimit = -1 },
+		"policy: the heartbeat period is 0 µs: it must be at least 1 µs":   func(c *policy.Config) { c.HeartbeatPeriod = 0 },
+		"policy: the heartbeat miss threshold is 0: it must be at least 1": func(c *policy.Config) { c.HeartbeatMissThreshold = 0 },
+		"policy: the number of outer steps is 0: it must be at least 1":    func(c *policy.Config) { c.TargetOuterSteps = 0 },
+		"policy: quorum is 1.5: it must lie in (0, 1]":                     func(c *policy.Config) { strategy(c).Quorum = 1.5 },
+		"policy: k is -1: it must lie in [0, 1000]":                        func(c *policy.Config) { strategy(c).K = -1 },
+		"policy: window is 0: it must lie between 1 and 1000000":           func(c *policy.Config) { strategy(c).Window = 0 },
+		"policy: min_history is 0: it must be at least 1":                  func(c *policy.Config) { strategy(c).MinHistory = 0 },
+		"policy: min_slack is -1 µs: it must lie between 0 and 1e+15 µs":   func(c *policy.Config) { strategy(c).MinSlack = -1 },
+		"policy: sideline_limit is -1: it must not be negative":            func(c *policy.Config) { strategy(c).SidelineLimit = -1 },
 	} {
 		cfg := straggler(nil)
 		change(&cfg)

@@ -16,7 +16,7 @@ func init() {
 // first arrival, if more than half of the members and at least MinReplicas have
 // arrived. It evicts nobody.
 type Quorum struct {
-	// Members that must have arrived, unless they are those of the round before.
+	// Members that must have arrived, unless all participants of the previous round have.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
 	// The time from the first arrival until the round may close, as in torchft's tests.
 	JoinTimeout Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
@@ -28,7 +28,7 @@ type Quorum struct {
 func (p *Quorum) Validate() error {
 	var bad errs.Problems
 	bad.If(p.MinReplicas < 1, "min_replicas", "is %d: it must be at least 1", p.MinReplicas)
-	bad.If(p.JoinTimeout < 0 || p.JoinTimeout > maxSlack, "join_timeout", "is %d: it must lie between 0 and %d", p.JoinTimeout, maxSlack)
+	bad.If(p.JoinTimeout < 0 || p.JoinTimeout > maxSlack, "join_timeout", "is %d µs: it must lie between 0 and %g µs", p.JoinTimeout, float64(maxSlack))
 	return bad.Err()
 }
 

@@ -15,8 +15,8 @@ type Straggler struct {
 	// The fraction of the members, rounded up, that must have arrived before a round may
 	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 1"`
-	// Median absolute deviations of tolerance. Raising it waits longer for workers whose
-	// times vary.
+	// Tolerated median absolute deviations. With more, rounds wait longer for workers
+	// whose times vary.
 	K float64 `yaml:"k" json:"k" tune:"0.5 20 log"`
 	// Number of arrival offsets to look back on. Rounds are kept or forgotten
 	// whole, because the last offsets of a round are its slowest. The last round
@@ -26,7 +26,7 @@ type Straggler struct {
 	MinHistory int `yaml:"min_history" json:"min_history"`
 	// The least time between the first arrival and the deadline.
 	MinSlack Time `yaml:"min_slack" json:"min_slack" tune:"0.001 2 log of round"`
-	// Rounds in a row that a member may miss; the next one evicts it. The rounds of a
+	// Rounds in a row that a member may miss. The next miss evicts it. The rounds of a
 	// joiner's first fetch do not count.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit" tune:"0 8"`
 	// A sidelined member finishes its inner steps before it catches up. Without it, the
@@ -56,7 +56,7 @@ func (s *Straggler) Validate() error {
 	bad.If(!(s.K >= 0 && s.K <= 1000), "k", "is %v: it must lie in [0, 1000]", s.K)
 	bad.If(s.Window < 1 || s.Window > maxWindow, "window", "is %d: it must lie between 1 and %d", s.Window, maxWindow)
 	bad.If(s.MinHistory < 1, "min_history", "is %d: it must be at least 1", s.MinHistory)
-	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d: it must lie between 0 and %d", s.MinSlack, maxSlack)
+	bad.If(s.MinSlack < 0 || s.MinSlack > maxSlack, "min_slack", "is %d µs: it must lie between 0 and %g µs", s.MinSlack, float64(maxSlack))
 	bad.If(s.SidelineLimit < 0, "sideline_limit", "is %d: it must not be negative", s.SidelineLimit)
 	return bad.Err()
 }

@@ -35,12 +35,12 @@ class CustomBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: Dict[str, Any]) -> None:
         target = os.environ.get("TESTBED_PLATFORM") or here()
         if target not in TAGS:
-            raise SystemExit("testbed is not built for %s; TESTBED_PLATFORM may be one of %s" % (target, ", ".join(TAGS)))
+            raise SystemExit("testbed cannot be built for %s; set TESTBED_PLATFORM to one of %s" % (target, ", ".join(TAGS)))
         module = Path(self.root).parent
         if not (module / "go.mod").exists():
-            raise SystemExit("the wheel is built in a checkout of testbed, whose folder python this is: go.mod is not in %s" % module)
+            raise SystemExit("the wheel can only be built in a checkout of testbed: there is no go.mod in %s" % module)
         if shutil.which("go") is None:
-            raise SystemExit("building the program testbed needs Go (https://go.dev/dl); install it, or a wheel that has been built")
+            raise SystemExit("building the program testbed needs Go; install Go (https://go.dev/dl), or run pip install diloco-testbed")
         system, machine = target.split("/")
         name = "testbed.exe" if system == "windows" else "testbed"
         self.folder = tempfile.mkdtemp(prefix="testbed-wheel-")

@@ -127,7 +127,7 @@ func TestBadInput(t *testing.T) {
 		{"join mode", "policy:\n  straggler:", "policy:\n  join: never\n  straggler:", "bad.yaml:16: policy.join: \"never\" is not a way to join; choose one of running, next, zeros, blocking"},
 		{"staleness above 1", "policy:\n  straggler:", "policy:\n  staleness_weight: 1.5\n  straggler:", "bad.yaml:16: policy.staleness_weight is 1.5: it must lie in [0, 1], where 0 discards late contributions"},
 		{"staleness NaN", "policy:\n  straggler:", "policy:\n  staleness_weight: .nan\n  straggler:", "bad.yaml:16: policy.staleness_weight is NaN: it must lie in [0, 1], where 0 discards late contributions"},
-		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack is -1: it must lie between 0 and 1000000000000000"},
+		{"negative slack", "quorum: 0.75", "min_slack: -1", "bad.yaml:16: policy.straggler.min_slack is -1 µs: it must lie between 0 and 1e+15 µs"},
 		{"horizon before the first join", "join_at: 0, inner_step_mean: 1000, inner_step_jitter: 0}\n  - {id: 1, join_at: 500,", "join_at: 9000000, inner_step_mean: 1}\n  - {id: 1, join_at: 5000000,", "bad.yaml:9: horizon is 5000000, but the first worker joins at 5000000: the horizon must lie after it"},
 
 		{"join beyond the horizon", "join_at: 500", "join_at: 5000001", "bad.yaml:4: workers[1].join_at is 5000001, but the horizon is 5000000, and a run ends at its horizon: give an earlier time, raise the horizon, or remove the entry"},

@@ -62,17 +62,17 @@ func TestBadTrain(t *testing.T) {
 		{"contiguous", "even", `:23: train.split: "even" is not a way to split a text; choose iid or contiguous`},
 		{"layers: 1", "layers: 0", ""}, // its default
 		{"layers: 1", "layers: 99", ":24: train.model.layers is 99: it must lie between 1 and 32"},
-		{"heads: 2", "heads: 3", ":24: train.model.width is 32, but there are 3 heads: make width a multiple of heads"},
+		{"heads: 2", "heads: 3", ":24: train.model.width is 32, but heads is 3: make width a multiple of heads"},
 		{"width: 32", "wide: 32", ":24: train.model.wide: unknown field; did you mean width?"},
 		{"rate: 0.003", "rate: 7", ":25: train.inner.rate is 7: it must lie between 0 and 1"},
 		{"rate: 0.7", "rate: 0", ":26: train.outer.rate is 0, so training would change nothing: give a rate above 0, for example 0.7"},
-		{"momentum: 0.5", "momentum: 1", ":26: train.outer.momentum is 1: it must lie between 0 and 1"},
+		{"momentum: 0.5", "momentum: 1", ":26: train.outer.momentum is 1: it must lie in [0, 1)"},
 		{"momentum: 0.5", "fragments: 3", ""},
-		{"momentum: 0.5", "fragments: 4", ":26: train.outer.fragments is 4, but the model has 3 blocks of layers, and each fragment needs one"},
-		{"momentum: 0.5", "mix: 1.5", ":26: train.outer.mix is 1.5: it must lie between 0 and 1"},
+		{"momentum: 0.5", "fragments: 4", ":26: train.outer.fragments is 4: it must lie between 1 and 3, the number of the model's blocks of layers"},
+		{"momentum: 0.5", "mix: 1.5", ":26: train.outer.mix is 1.5: it must lie in [0, 1]"},
 		{"momentum: 0.5", "overlap: INNER", ":26: train.outer.overlap is INNER: it must lie between 0 and inner_steps, which is STEPS"},
-		{"momentum: 0.5", "correction: lazy", `:26: train.outer.correction is "lazy": give eager, or remove the field`},
-		{"momentum: 0.5", "correction: eager", ":26: train.outer.correction applies only to outer steps that are delayed by one round: set outer.overlap to inner_steps, STEPS, without outer.fragments and outer.mix, or remove outer.correction"},
+		{"momentum: 0.5", "correction: lazy", `:26: train.outer.correction is "lazy": it must be "eager", or absent`},
+		{"momentum: 0.5", "correction: eager", ":26: train.outer.correction applies only to outer steps that are delayed by one round: set train.outer.overlap to inner_steps, which is STEPS, and remove train.outer.fragments and train.outer.mix, or remove train.outer.correction"},
 		{"task: charlm", "task: charlm\n  text: book.txt", ":23: train.text: a text can be read only if the scenario itself is read from a file"},
 	} {
 		text := strings.Replace(valid+trained, c.old, in.Replace(c.new), 1)
@@ -134,7 +134,7 @@ func TestRegions(t *testing.T) {
 		{"", "every: 5, workers: {eu: [0, 1], us: [7]}", ":21: train.regions.workers.us[0]: there is no worker 7 in this scenario; name one of its workers"},
 		{"", "every: 5, workers: {eu: [0, 1], us: [1]}", ":21: train.regions.workers.us[0]: worker 1 is in the region eu already; put the worker into one region only"},
 		{"", "every: 5, workers: {eu: [0, 1], us: []}", ":21: train.regions.workers.us has no workers: add a worker, or remove the region"},
-		{"", "every: 5, workers: {eu: [0]}", ":21: train.regions.workers: puts worker 1 into no region; add the worker to a region"},
+		{"", "every: 5, workers: {eu: [0]}", ":21: train.regions.workers has no region for worker 1: add the worker to a region"},
 	} {
 		text := valid + c.links + "train:\n  regions: {" + c.section + "}\n"
 		if c.links == "" {
@@ -155,8 +155,8 @@ func TestRegions(t *testing.T) {
 	}
 	s := parse(t, valid+"train: {regions: {every: 5, workers: {eu: [0, 1]}}}\n")
 	for change, want := range map[string]string{
-		"train.outer.fragments=2": "train.regions: require rounds that exchange all parameters", "train.outer.overlap=1": "train.regions: require rounds that exchange all parameters",
-		"policy.staleness_weight=1": "train.regions cannot use contributions", "real.upload.every=5": "train.regions: have different outer states",
+		"train.outer.fragments=2": "train.regions needs rounds that exchange all parameters", "train.outer.overlap=1": "train.regions needs rounds that exchange all parameters",
+		"policy.staleness_weight=1": "train.regions cannot be combined with policy.staleness_weight", "real.upload.every=5": "train.regions cannot be combined with real.upload",
 		"train.regions.every=1": "", "train.regions.every=3": "train.regions.every is 3, but target_outer_steps is 5",
 	} {
 		if _, err := set(s, change); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
@@ -180,8 +180,8 @@ func TestReplicaGroups(t *testing.T) {
 	}
 	for change, want := range map[string]string{
 		"train.group_world_size=1": "", "train.group_world_size=3": "is 3, but the number of workers is 2", "train.group_world_size=-1": "is -1: give the number of ranks",
-		"train.regions.every=1": "is 2, but replica groups cannot be combined with train.regions", "train.task=charlm": "is 2, but a model that is trained",
-		"real.parameters=1001": "is 2, but real.parameters is 1001", "real.upload.every=5": "is 2, but then no worker has the whole outer state",
+		"train.regions.every=1": "is 2, but replica groups cannot be combined with train.regions", "train.task=charlm": "is 2, but only the parameters of the task quadratic can be divided among ranks",
+		"real.parameters=1001": "is 2, but real.parameters is 1001", "real.upload.every=5": "is 2, so no worker has the whole outer state",
 	} {
 		if _, err := set(s, change); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), "train.group_world_size "+want) {
 			t.Errorf("%s: %v, want %q", change, err, want)

@@ -161,7 +161,7 @@ func TestProgramDiesInARun(t *testing.T) {
 	said := strings.Split(strings.TrimSpace(r.stderr), "\n")
 	why := said[len(said)-1]
 	log := filepath.Join(dir, "logs", "policy.log")
-	if r.code != exitError || !r.noResult() || !strings.Contains(why, `odd.py (odd) died when it was asked enough: exit status 1; its last line of output: "no second round for me" (its standard error is in `+log+`)`) {
+	if r.code != exitError || !r.noResult() || !strings.Contains(why, `odd.py (odd) died when it was asked the question "enough": exit status 1; its last line of output: "no second round for me" (its standard error is in `+log+`)`) {
 		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 	if text, err := os.ReadFile(log); err != nil || string(text) != "here I am\nno second round for me\n" {

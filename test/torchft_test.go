@@ -78,15 +78,15 @@ func refuses(t *testing.T, args ...string) string {
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
-		{"lighthouse", "min_replicas must be at least 1"},
-		{"lighthouse --min_replicas 1 --quorum_tick_ms 0", "quorum_tick must be positive"},
+		{"lighthouse", "min_replicas is 0: it must be at least 1"},
+		{"lighthouse --min_replicas 1 --quorum_tick_ms 0", "quorum_tick_ms is 0: it must be above 0"},
 		{"lighthouse --min_replicas 1 --bind 127.0.0.1:99999", "--bind 127.0.0.1:99999: "},
 		{"lighthouse --min-replicas 1", "unknown flag"},
 		{"manager", "--replica_id"},
 		{"manager --replica_id a", "TORCHFT_LIGHTHOUSE"},
 		{"manager --replica_id a --store_addr s:1 --lighthouse_addr x", "http://HOST:PORT"},
-		{"manager --replica_id a --lighthouse_addr http://127.0.0.1:1 --store_addr s:1", "world_size must be at least 1"},
-		{"manager --replica_id a --lighthouse_addr http://127.0.0.1:1 --store_addr s:1 --world_size 1 --connect_timeout_ms 100", "connecting to 127.0.0.1:1: no answer"},
+		{"manager --replica_id a --lighthouse_addr http://127.0.0.1:1 --store_addr s:1", "world_size is 0: it must be at least 1"},
+		{"manager --replica_id a --lighthouse_addr http://127.0.0.1:1 --store_addr s:1 --world_size 1 --connect_timeout_ms 100", "connecting to the lighthouse: 127.0.0.1:1 does not answer"},
 	} {
 		if said := refuses(t, strings.Fields(c.args)...); !strings.Contains(said, c.want) {
 			t.Errorf("%s: %q, want %q", c.args, said, c.want)

@@ -112,9 +112,9 @@ func TestOwnTrainerFails(t *testing.T) {
 	t.Parallel()
 	for how, want := range map[string]string{
 		"are killed at round 2 of 1":  "crashed: signal: killed",
-		"fall silent at round 2 of 1": "has not sent the loss of inner step 1 of round 2 within LIMIT",
+		"fall silent at round 2 of 1": "has not sent the loss of the inner step within LIMIT",
 		"say rubbish at round 2 of 1": "sent an invalid message",
-		"NaN of 1":                    "handed over its parameters after round 2 with the value NaN",
+		"NaN of 1":                    "handed over its parameters with the value NaN",
 		"another size of 1":           "joined with 6 parameters, but this run has 5",
 	} {
 		t.Run(how, func(t *testing.T) {

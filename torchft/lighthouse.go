@@ -44,13 +44,13 @@ type Config struct {
 func (c *Config) validate() error {
 	switch {
 	case c.MinReplicas < 1:
-		return errors.New("min_replicas must be at least 1")
+		return fmt.Errorf("min_replicas is %d: it must be at least 1", c.MinReplicas)
 	case c.JoinTimeout < 0:
-		return errors.New("join_timeout must not be negative")
+		return fmt.Errorf("join_timeout_ms is %d: it must not be negative", c.JoinTimeout/1000)
 	case c.HeartbeatTimeout <= 0:
-		return errors.New("heartbeat_timeout must be positive")
+		return fmt.Errorf("heartbeat_timeout_ms is %d: it must be above 0", c.HeartbeatTimeout/1000)
 	case c.After < 0:
-		return errors.New("ids of quorums must not be negative")
+		return fmt.Errorf("the last id of a quorum is %d: it must not be negative", c.After)
 	}
 	return nil
 }

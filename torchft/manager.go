@@ -1,7 +1,6 @@
 package torchft
 
 import (
-	"errors"
 	"fmt"
 
 	"testbed/policy"
@@ -28,9 +27,9 @@ type ManagerConfig struct {
 func (c *ManagerConfig) validate() error {
 	switch {
 	case c.WorldSize < 1:
-		return errors.New("world_size must be at least 1")
+		return fmt.Errorf("world_size is %d: it must be at least 1", c.WorldSize)
 	case c.QuorumRetries < 0:
-		return errors.New("quorum_retries must not be negative")
+		return fmt.Errorf("quorum_retries is %d: it must not be negative", c.QuorumRetries)
 	}
 	return nil
 }
@@ -207,7 +206,7 @@ func (m *Manager) known(groupRank int) *rank {
 func (m *Manager) caller(groupRank int) *rank {
 	r := m.known(groupRank)
 	if r == nil {
-		m.emit(&RefuseRank{groupRank, fmt.Errorf("group rank %d is not below the world size of %d", groupRank, len(m.ranks))})
+		m.emit(&RefuseRank{groupRank, fmt.Errorf("group rank %d must lie between 0 and %d, because the world size is %d", groupRank, len(m.ranks)-1, len(m.ranks))})
 	}
 	return r
 }

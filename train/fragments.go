@@ -45,7 +45,11 @@ func Deal(layers []Layer, fragments int) (Fragments, error) {
 		}
 	}
 	if fragments < 1 || fragments > len(blocks) {
-		return nil, fmt.Errorf("is %d, but the model has %d blocks of layers, and each fragment needs one", fragments, len(blocks))
+		most, of := len(blocks), "blocks of layers"
+		if len(layers) == 1 {
+			most, of = layers[0].Len, "parameters"
+		}
+		return nil, fmt.Errorf("is %d: it must lie between 1 and %d, the number of the model's %s", fragments, most, of)
 	}
 	dealt := make(Fragments, fragments)
 	for i, b := range blocks {

@@ -82,10 +82,13 @@ func TestDealKeepsBlocksTogether(t *testing.T) {
 	if got := fmt.Sprint(dealt); got != "[{[[0 7] [17 18]] 8} {[[7 13]] 6} {[[13 17]] 4}]" {
 		t.Errorf("dealt as %s", got)
 	}
-	for p, want := range map[int]string{0: "is 0", 5: "is 5, but the model has 4 blocks of layers"} {
+	for p, want := range map[int]string{0: "is 0: it must lie between 1 and 4,", 5: "is 5: it must lie between 1 and 4, the number of the model's blocks of layers"} {
 		if _, err := Deal(layers, p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d fragments: error %v", p, err)
 		}
+	}
+	if _, err := Deal([]Layer{{Len: 10}}, 20); err == nil || !strings.Contains(err.Error(), "is 20: it must lie between 1 and 10, the number of the model's parameters") {
+		t.Errorf("a stand-in of 10 parameters in 20 fragments: error %v", err)
 	}
 }
 

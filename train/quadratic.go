@@ -128,7 +128,7 @@ func (d *descent) State() ([]byte, error) { return nil, nil }
 func (d *descent) Restore(state []byte) error {
 	d.rounds = Rounds{}
 	if len(state) != 0 {
-		return fmt.Errorf("restore an inner optimiser that has no state: %d bytes were given", len(state))
+		return fmt.Errorf("restoring an inner optimiser: it has no state, but %d bytes were given", len(state))
 	}
 	return nil
 }

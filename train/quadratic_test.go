@@ -125,15 +125,15 @@ func TestCallsOutOfOrder(t *testing.T) {
 	}
 	_, negative := task.Trainer(-1)
 	for want, err := range map[string]error{
-		"workers count from 0":                        negative,
-		"begin round 2: 9 outer parameters":           trainer(t, task, 0).Begin(ctx, 2, make([]float32, 9)),
-		"inner step 1: no round has begun":            step(trainer(t, task, 0), ctx, 1),
-		"inner step 2 of round 7: the next step is 1": step(begun(), ctx, 2),
-		"finish a round: no round has begun":          trainer(t, task, 0).Finish(make([]float32, 10)),
-		"finish round 7: there is room for 11 local":  begun().Finish(make([]float32, 11)),
-		"has no state: 3 bytes":                       begun().Restore(make([]byte, 3)),
-		"context canceled":                            begun().Begin(cancelled, 8, task.Start()),
-		"canceled":                                    step(begun(), cancelled, 1),
+		"workers count from 0":                                      negative,
+		"beginning round 2: 9 outer parameters":                     trainer(t, task, 0).Begin(ctx, 2, make([]float32, 9)),
+		"asked for inner step 1 before a round began":               step(trainer(t, task, 0), ctx, 1),
+		"asked for inner step 2 of round 7, but the next step is 1": step(begun(), ctx, 2),
+		"asked to end a round before a round began":                 trainer(t, task, 0).Finish(make([]float32, 10)),
+		"ending round 7: there is room for 11 local":                begun().Finish(make([]float32, 11)),
+		"it has no state, but 3 bytes":                              begun().Restore(make([]byte, 3)),
+		"context canceled":                                          begun().Begin(cancelled, 8, task.Start()),
+		"canceled":                                                  step(begun(), cancelled, 1),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

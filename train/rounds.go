@@ -20,7 +20,7 @@ func (r *Rounds) Begin(ctx context.Context, round int, outer []float32, paramete
 		return err
 	}
 	if len(outer) != parameters {
-		return fmt.Errorf("begin round %d: %d outer parameters were given, but the model has %d", round, len(outer), parameters)
+		return fmt.Errorf("beginning round %d: %d outer parameters were given, but the model has %d", round, len(outer), parameters)
 	}
 	*r = Rounds{round: round, begun: true}
 	return nil
@@ -32,9 +32,9 @@ func (r *Rounds) Step(ctx context.Context, n int) (round int, err error) {
 	case err != nil:
 		return 0, err
 	case !r.begun:
-		return 0, fmt.Errorf("inner step %d: no round has begun", n)
+		return 0, fmt.Errorf("the trainer was asked for inner step %d before a round began", n)
 	case n != r.step+1:
-		return 0, fmt.Errorf("inner step %d of round %d: the next step is %d", n, r.round, r.step+1)
+		return 0, fmt.Errorf("the trainer was asked for inner step %d of round %d, but the next step is %d", n, r.round, r.step+1)
 	}
 	r.step++
 	return r.round, nil
@@ -43,10 +43,10 @@ func (r *Rounds) Step(ctx context.Context, n int) (round int, err error) {
 // Finish notes that the round is over.
 func (r *Rounds) Finish(local []float32, parameters int) error {
 	if !r.begun {
-		return errors.New("finish a round: no round has begun")
+		return errors.New("the trainer was asked to end a round before a round began")
 	}
 	if len(local) != parameters {
-		return fmt.Errorf("finish round %d: there is room for %d local parameters, but the model has %d", r.round, len(local), parameters)
+		return fmt.Errorf("ending round %d: there is room for %d local parameters, but the model has %d", r.round, len(local), parameters)
 	}
 	*r = Rounds{}
 	return nil

@@ -59,6 +59,9 @@ func trainsFor(run *client.Run, how string) error {
 	if strings.HasPrefix(how, "another size") && run.Worker == 1 {
 		initial = append(initial, 6)
 	}
+	if how == "NaN at once" {
+		initial[3] = float32(math.NaN())
+	}
 	if how == "a size of its own" {
 		initial = make([]float32, run.Seed)
 	}

@@ -178,7 +178,7 @@ func (l *Learner) Contribute(round int, out []float32, late bool) error {
 		local = out
 	}
 	if err := l.Trainer.Finish(local); err != nil {
-		return fmt.Errorf("ending the inner steps of a round: %w", err)
+		return fmt.Errorf("after the inner steps of round %d: %w", round, err)
 	}
 	fragment := l.Exchange.Fragments.Of(round)
 	if l.base != nil {
@@ -255,7 +255,7 @@ func (l *Learner) Merge(round int, contribution []float32, participants int) err
 	case l.ahead && l.ended == round:
 		t, ok := l.Trainer.(train.Adjuster)
 		if !ok {
-			return errors.New("the trainer does not allow parameters to change within a round, which train.outer.overlap requires")
+			return errors.New("the trainer does not allow parameters to change within a round, which train.outer.overlap requires; set train.outer.overlap to 0 or inner_steps")
 		}
 		t.Adjust(mix)
 		l.ahead = false
@@ -331,7 +331,7 @@ func (l *Learner) Loss() func() (float64, error) {
 			l.judge(func() { loss, err = l.Task.Validate(now) })
 		}
 		if err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)) {
-			err = fmt.Errorf("the training has diverged: the loss is %v", loss)
+			err = fmt.Errorf("the loss is %v: the training has diverged; lower the learning rate of the inner steps, or train.outer.rate", loss)
 		}
 		return loss, err
 	}

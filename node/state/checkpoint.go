@@ -70,19 +70,16 @@ func (o *Outer) Checkpoint(s Saving) func(io.Writer) (Checkpoint, error) {
 	return func(w io.Writer) (c Checkpoint, err error) {
 		o.read(func(now *Snapshot) {
 			if now.Steps != steps {
-				err = fmt.Errorf("outer step %d came before the checkpoint of step %d was written", now.Steps, steps)
+				err = fmt.Errorf("outer step %d came before the checkpoint of outer step %d was written", now.Steps, steps)
 				return
 			}
 			if now.Agreed != nil {
-				err = fmt.Errorf("the state after outer step %d belongs to one region only", steps)
+				err = fmt.Errorf("outer step %d averaged within one region only, but a checkpoint needs a state of all regions", steps)
 				return
 			}
 			c, err = s.write(w, now)
 		})
-		if err != nil {
-			return c, fmt.Errorf("writing a checkpoint: %w", err)
-		}
-		return c, nil
+		return c, err
 	}
 }
 
@@ -171,7 +168,7 @@ func readSaved(r io.Reader) (*Saved, error) {
 	}
 	for _, v := range vectors {
 		if *v, err = readFloats(in, c.Parameters); err != nil {
-			return nil, fmt.Errorf("the file is cut off: %w", err)
+			return nil, shortened(err)
 		}
 	}
 	if c.Inner != "" { // memory grows with the actual data
@@ -179,7 +176,7 @@ func readSaved(r io.Reader) (*Saved, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return nil, fmt.Errorf("the file is cut off: %w", err)
+			return nil, shortened(err)
 		}
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
@@ -205,18 +202,29 @@ func readSaved(r io.Reader) (*Saved, error) {
 	return s, nil
 }
 
+// shortened explains an error after the first line.
+func shortened(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the file is shorter than announced in its first line")
+	}
+	return err
+}
+
 func readFirstLine(in *bufio.Reader) (c Checkpoint, err error) {
 	line, err := in.ReadSlice('\n')
-	if err != nil {
-		return c, fmt.Errorf("reading the file's first line: %w", err)
+	switch {
+	case errors.Is(err, io.EOF):
+		return c, errors.New("the file ends before the end of its first line")
+	case err != nil:
+		return c, fmt.Errorf("the file's first line: %w", err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
 	switch err := dec.Decode(&c); {
 	case err != nil:
-		return c, fmt.Errorf("the file's first line is not the head of a checkpoint: %w", err)
+		return c, fmt.Errorf("the file's first line is not that of a checkpoint: %w", err)
 	case c.Format != checkpointFormat:
-		return c, fmt.Errorf("the file has format %d, but this program reads format %d", c.Format, checkpointFormat)
+		return c, fmt.Errorf("the file has format %d, but this program reads format %d; use the version of testbed that wrote the file", c.Format, checkpointFormat)
 	case c.OuterSteps < 1 || c.Parameters < 1 || c.Parameters > maxCheckpoint:
 		return c, fmt.Errorf("the file's first line has impossible values: outer step %d, %d parameters", c.OuterSteps, c.Parameters)
 	case c.Stateless && c.Of == nil:

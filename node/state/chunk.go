@@ -2,7 +2,6 @@ package state
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -144,7 +143,7 @@ func (c *chunkReader) read(v []float32) error {
 			return fmt.Errorf("decompressing a chunk: %w", err)
 		}
 		if plain = c.plain; len(plain) != 4*n {
-			return errors.New("decompressing a chunk: the chunk has a wrong length")
+			return fmt.Errorf("decompressing a chunk: the chunk has %d bytes instead of %d", len(plain), 4*n)
 		}
 	}
 	for i := range v {

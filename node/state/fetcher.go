@@ -128,11 +128,11 @@ func (c *Config) ask(ctx context.Context, conn *quic.Conn, req request, longer t
 	in := bufio.NewReaderSize(p, maxHeader)
 	line, err := in.ReadSlice('\n')
 	if err != nil {
-		return nil, h, err
+		return nil, h, fmt.Errorf("reading the donor's answer: %w", err)
 	}
 	p.patience = c.patience(chunkPatience)
 	if err := json.Unmarshal(line, &h); err != nil {
-		return nil, h, err
+		return nil, h, fmt.Errorf("reading the donor's answer: %w", err)
 	}
 	if h.Error != "" {
 		return nil, h, errors.New(h.Error)
@@ -198,7 +198,7 @@ func receiveOutcomes(ctx context.Context, in io.Reader, h header, own *Outer, ag
 		}
 		o.Data = make([]byte, o.EncodedLen())
 		if _, err := io.ReadFull(in, o.Data); err != nil {
-			return nil, fmt.Errorf("reading an outcome: %w", err)
+			return nil, fmt.Errorf("reading the outcome of an outer step: %w", err)
 		}
 		if err := o.Decode(gradient); err != nil {
 			return nil, err

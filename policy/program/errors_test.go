@@ -72,21 +72,24 @@ func TestErrorsBeforeARun(t *testing.T) {
 		"not there":             {"program:./nothing.py", `the policy's program ./nothing.py cannot be found: there is no file /.*/nothing.py; name an executable file, relative to the current directory`},
 		"a folder":              {"program:.", `is not a regular file: name an executable file`},
 		"not executable":        {"program:" + file(t, "#!/bin/sh\n", 0o644), `is not executable: call chmod \+x`},
-		"no interpreter":        {"program:" + file(t, "#!/no/such/thing\n", 0o755), `cannot be started: .*no such file`},
-		"ends at once":          {"program:" + file(t, "#!/bin/sh\n", 0o755), `ended by itself when it was asked hello`},
-		"dies at once":          {"program:" + file(t, "#!/bin/sh\necho one >&2\necho a reason >&2\nexit 3\n", 0o755), `died when it was asked hello: exit status 3; its last line of output: "a reason"$`},
-		"garbage":               {"program:" + file(t, "#!/bin/sh\necho hello\ncat >/dev/null\n", 0o755), `answered hello with "hello": .*; make it follow the protocol of docs/policies.md`},
+		"no interpreter":        {"program:" + file(t, "#!/no/such/thing\n", 0o755), `cannot be started: its interpreter does not exist; install the interpreter, or correct the first line of the program`},
+		"ends at once":          {"program:" + file(t, "#!/bin/sh\n", 0o755), `ended by itself when it was asked the question "hello"`},
+		"dies at once":          {"program:" + file(t, "#!/bin/sh\necho one >&2\necho a reason >&2\nexit 3\n", 0o755), `died when it was asked the question "hello": exit status 3; its last line of output: "a reason"$`},
+		"garbage":               {"program:" + file(t, "#!/bin/sh\necho hello\ncat >/dev/null\n", 0o755), `answered the question "hello" with "hello": .*; make it follow the protocol of docs/policies.md`},
 		"another version":       {hello("version=2"), `speaks version 2 of the protocol, but this testbed speaks version 1`},
 		"no version":            {hello("version=None"), `speaks version 0 of the protocol`},
 		"another kind":          {hello(`answers=["enough", "when"]`), `says that it answers the unknown question "when"; the known questions are deadline, enough, late, closed, finishes_steps`},
 		"no time":               {hello("time_limit_s=0"), `time_limit_s is 0: it must lie in \(0, 3600\]`},
-		"more than asked for":   {hello("colour=1"), `answered hello with .*unknown field "colour"`},
-		"a name that is none":   {hello(`parameters=[{"name": "a b", "type": "int", "default": 1}]`), `a parameter is called "a b"; a name has letters`},
+		"more than asked for":   {hello("colour=1"), `answered the question "hello" with .*unknown field "colour"`},
+		"a name that is none":   {hello(`parameters=[{"name": "a b", "type": "int", "default": 1}]`), `a parameter is called "a b"; a name has only letters, digits and _`},
+		"one name twice":        {hello(`parameters=[{"name": "a", "type": "int", "default": 1}] * 2`), `two parameters are called "a"; give each parameter a name of its own`},
 		"a type that is none":   {hello(`parameters=[{"name": "a", "type": "number", "default": 1}]`), `its parameter a has the type "number"; choose int, float, bool or string`},
 		"a default of no type":  {hello(`parameters=[{"name": "a", "type": "int", "default": 1.5}]`), `has the parameter a, whose default is missing or not of type int`},
 		"no default":            {hello(`parameters=[{"name": "a", "type": "string"}]`), `whose default is missing or not of type string`},
 		"a default out of it":   {hello(`parameters=[{"name": "a", "type": "int", "default": 1, "min": 2}]`), `the default of its parameter a is 1: it must be at least 2`},
-		"a range that is none":  {hello(`parameters=[{"name": "a", "type": "int", "default": 1, "range": {"low": 0, "high": 1, "log": True}}]`), `its parameter a has a range from 0 to 1 of ""; low`},
+		"a range that is none":  {hello(`parameters=[{"name": "a", "type": "int", "default": 1, "range": {"low": 0, "high": 1, "log": True}}]`), `its parameter a has a range from 0 to 1 that is searched by its logarithm: low must be above 0`},
+		"a range backwards":     {hello(`parameters=[{"name": "a", "type": "int", "default": 1, "range": {"low": 5, "high": 1}}]`), `its parameter a has a range from 5 to 1: low must not be above high`},
+		"a range of nothing":    {hello(`parameters=[{"name": "a", "type": "int", "default": 1, "range": {"low": 1, "high": 5, "of": "rounds"}}]`), `its parameter a has a range in multiples of "rounds": the field "of" must be "round" or "members", or absent`},
 		"a limit of a text":     {hello(`parameters=[{"name": "a", "type": "string", "default": "", "max": 1}]`), `its parameter a has a min or max`},
 		"no such parameter":     {fine + ":z=1", `\(odd\) has no parameter z: its parameters are k, x, on, word`},
 		"no int":                {fine + ":k=1.5", `does not take k=1.5: the value must be of the type int`},
@@ -96,8 +99,8 @@ func TestErrorsBeforeARun(t *testing.T) {
 		"too small":             {fine + ":k=0", `does not take k=0: the value is 0: it must be at least 1`},
 		"too large":             {fine + ":k=10", `does not take k=10: the value is 10: it must be at most 9`},
 		"refused":               {script(t, `if kind == "reset" and q["parameters"]["k"] > 3: a.update(error="k is above 3 on a Sunday")`) + ":k=4", `\(odd\) refuses its parameters: k is above 3 on a Sunday`},
-		"another question":      {script(t, `if kind == "reset": a["n"] = 7`), `answered question 7 when it was asked question 2, reset`},
-		"an answer without one": {script(t, `if kind == "reset": a = {}`), `answered reset without n: "{}"`},
+		"another question":      {script(t, `if kind == "reset": a["n"] = 7`), `answered question 7, but the open question is 2 \("reset"\); make it follow`},
+		"an answer without one": {script(t, `if kind == "reset": a = {}`), `answered the question "reset" without the field "n": "{}"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,26 +123,26 @@ func TestErrorsInARun(t *testing.T) {
 		return script(t, `if kind == "`+kind+`" and q["round"]["number"] == 2: `+then)
 	}
 	for name, c := range map[string]struct{ spec, want string }{
-		"exits":              {second("closed", `sys.exit(0)`), `\(odd\) ended by itself when it was asked closed; keep it running until its standard input ends`},
-		"raises":             {second("closed", `raise ValueError("no such round")`), `\(odd\) died when it was asked closed: exit status 1; its last line of output: "ValueError: no such round"$`},
-		"closes its output":  {second("enough", `sys.stdout.close(); __import__("os").close(1); time.sleep(60)`), `\(odd\) closed its standard output when it was asked enough`},
-		"cannot answer":      {second("enough", `a["error"] = "there are too few"`), `\(odd\) cannot answer enough: there are too few$`},
-		"garbage":            {second("enough", `print("I am thinking")`), `answered enough with "I am thinking": invalid character`},
-		"two lines":          {second("enough", `print(json.dumps(a))`), `answered question \d+ when it was asked question \d+, `},
-		"two values":         {second("enough", `print(json.dumps(a), end=" ")`), `answered enough with more than one value on a line`},
-		"nothing":            {second("enough", `del a["enough"]`), `answered without the field enough`},
-		"no evict":           {script(t, `if kind == "enough": a["enough"] = q["round"]["arrived"] == 2`, `if kind == "late" and q["round"]["number"] == 2: del a["evict"]`), `answered without the field evict`},
+		"exits":              {second("closed", `sys.exit(0)`), `\(odd\) ended by itself when it was asked the question "closed"; keep it running until its standard input ends`},
+		"raises":             {second("closed", `raise ValueError("no such round")`), `\(odd\) died when it was asked the question "closed": exit status 1; its last line of output: "ValueError: no such round"$`},
+		"closes its output":  {second("enough", `sys.stdout.close(); __import__("os").close(1); time.sleep(60)`), `\(odd\) closed its standard output when it was asked the question "enough"`},
+		"cannot answer":      {second("enough", `a["error"] = "there are too few"`), `\(odd\) cannot answer the question "enough": there are too few$`},
+		"garbage":            {second("enough", `print("I am thinking")`), `answered the question "enough" with "I am thinking": invalid character`},
+		"two lines":          {second("enough", `print(json.dumps(a))`), `answered question \d+, but the open question is \d+ \("`},
+		"two values":         {second("enough", `print(json.dumps(a), end=" ")`), `answered the question "enough" with more than one value on a line`},
+		"nothing":            {second("enough", `del a["enough"]`), `answered the question "enough" without the field "enough"`},
+		"no evict":           {script(t, `if kind == "enough": a["enough"] = q["round"]["arrived"] == 2`, `if kind == "late" and q["round"]["number"] == 2: del a["evict"]`), `answered the question "late" without the field "evict"`},
 		"another's answer":   {second("enough", `a["evict"] = True`), `unknown field "evict"`},
-		"a text":             {second("enough", `a["enough"] = "yes"`), `answered enough with .*cannot unmarshal string`},
-		"a long line":        {second("closed", `a["error"] = "x" * 70000`), `answered closed with a line longer than 65536 bytes: "{`},
-		"no number":          {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"], "numbers": {"a": float("nan")}}`), `answered deadline with .*NaN.*: invalid character`},
-		"a past deadline":    {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"] - 1}`), `answered with a deadline at 3109 µs in round 2, but the time was already 3110 µs; make the program answer with a time in the future`},
+		"a text":             {second("enough", `a["enough"] = "yes"`), `answered the question "enough" with .*cannot unmarshal string`},
+		"a long line":        {second("closed", `a["error"] = "x" * 70000`), `answered the question "closed" with a line longer than 65536 bytes: "{`},
+		"no number":          {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"], "numbers": {"a": float("nan")}}`), `answered the question "deadline" with .*NaN.*: invalid character`},
+		"a past deadline":    {second("deadline", `a["deadline"] = {"at_us": q["round"]["now_us"] - 1}`), `answered with a deadline at 3109 µs in round 2, but the time was already 3110 µs; make the program answer with the present time or a later one`},
 		"a far deadline":     {second("deadline", `a["deadline"] = {"at_us": 10**16}`), `may be at most 1000000000000000 µs ahead`},
-		"half a deadline":    {second("deadline", `a["deadline"] = {}`), `a deadline without the field at_us`},
-		"half a microsecond": {second("deadline", `a["deadline"] = {"at_us": 5000.5}`), `answered deadline with .*cannot unmarshal number 5000.5`},
+		"half a deadline":    {second("deadline", `a["deadline"] = {}`), `a deadline without the field "at_us"`},
+		"half a microsecond": {second("deadline", `a["deadline"] = {"at_us": 5000.5}`), `answered the question "deadline" with .*cannot unmarshal number 5000.5`},
 		"hangs": {script(t, `if kind == "hello": a["time_limit_s"] = 0.3`, `if kind == "closed" and q["round"]["number"] == 2: time.sleep(60)`),
-			`has not answered closed within 300ms; the program hangs, or needs more time: give a time_limit_s in its answer to hello`},
-		"lives on in a child": {second("closed", `__import__("subprocess").Popen(["sleep", "60"]); sys.exit("gone")`), `died when it was asked closed: exit status 1|closed its standard output`},
+			`has not answered the question "closed" within 300ms; the program hangs, or needs more time: give a time_limit_s in its answer to the question "hello"`},
+		"lives on in a child": {second("closed", `__import__("subprocess").Popen(["sleep", "60"]); sys.exit("gone")`), `died when it was asked the question "closed": exit status 1|closed its standard output`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -199,7 +202,7 @@ func TestHelloThatChanges(t *testing.T) {
 	for i, m := range machines {
 		errs[i] = m.Close()
 	}
-	if errs[0] != nil || finished[0] || !finished[1] || errs[1] == nil || !strings.Contains(errs[1].Error(), "answers hello differently than before") {
+	if errs[0] != nil || finished[0] || !finished[1] || errs[1] == nil || !strings.Contains(errs[1].Error(), `answers the question "hello" differently than before`) {
 		t.Errorf("finished %v, %v", finished, errs)
 	}
 }

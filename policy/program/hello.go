@@ -57,8 +57,11 @@ func (h *hello) check() error {
 	seen := map[string]bool{}
 	for i := range h.Parameters {
 		p := &h.Parameters[i]
-		if !parameterName.MatchString(p.Name) || seen[p.Name] {
-			return fmt.Errorf("says that a parameter is called %q; a name has letters, digits and _ only, and is given once", p.Name)
+		if !parameterName.MatchString(p.Name) {
+			return fmt.Errorf("says that a parameter is called %q; a name has only letters, digits and _", p.Name)
+		}
+		if seen[p.Name] {
+			return fmt.Errorf("says that two parameters are called %q; give each parameter a name of its own", p.Name)
 		}
 		seen[p.Name] = true
 		if err := p.check(); err != nil {
@@ -78,8 +81,15 @@ func (p *parameter) check() error {
 	case p.Range != nil && p.Type == "string":
 		return fmt.Errorf("says that its parameter %s has a range; parameters of the type string may not have a range", p.Name)
 	}
-	if r := p.Range; r != nil && (!(r.High >= r.Low) || r.Log && r.Low <= 0 || r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers) {
-		return fmt.Errorf("says that its parameter %s has a range from %v to %v of %q; low must not be above high, low must be above 0 with log, and of must be absent, %s or %s", p.Name, r.Low, r.High, r.Of, policy.OfRound, policy.OfMembers)
+	if r := p.Range; r != nil {
+		switch {
+		case !(r.High >= r.Low):
+			return fmt.Errorf("says that its parameter %s has a range from %v to %v: low must not be above high", p.Name, r.Low, r.High)
+		case r.Log && r.Low <= 0:
+			return fmt.Errorf("says that its parameter %s has a range from %v to %v that is searched by its logarithm: low must be above 0", p.Name, r.Low, r.High)
+		case r.Of != "" && r.Of != policy.OfRound && r.Of != policy.OfMembers:
+			return fmt.Errorf("says that its parameter %s has a range in multiples of %q: the field \"of\" must be %q or %q, or absent", p.Name, r.Of, policy.OfRound, policy.OfMembers)
+		}
 	}
 	if number { // JSON has one kind of numbers
 		f, is := p.Default.(float64)
@@ -167,7 +177,7 @@ func (h *hello) values(given map[string]Value) ([]any, error) {
 			continue
 		}
 		if len(known) == 0 {
-			return nil, fmt.Errorf("has no parameters, but %s is given", name)
+			return nil, fmt.Errorf("has no parameters, but %s is given; leave it out", name)
 		}
 		return nil, fmt.Errorf("has no parameter %s: its parameters are %s", name, strings.Join(known, ", "))
 	}

@@ -73,7 +73,7 @@ func (p *pool) take() (*process, error) {
 	case p.hello == nil:
 		p.hello, p.said = q.hello, q.said
 	case !bytes.Equal(p.said, q.said):
-		return nil, q.problem(errors.New("answers hello differently than before: the program has changed, or its answers depend on more than the questions"), "")
+		return nil, q.problem(errors.New(`answers the question "hello" differently than before: the program has changed, or its answers depend on more than the questions`), "restart the command, and make equal questions get equal answers")
 	}
 	return q, nil
 }

@@ -99,7 +99,7 @@ func (q *process) startable() error {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("cannot be found: there is no file %s; name an executable file, relative to the current directory", q.spec.File)
 	case err != nil:
-		return err
+		return fmt.Errorf("cannot be found: %w", plain(err))
 	case info.Mode()&fs.ModeSocket != 0:
 	case !info.Mode().IsRegular():
 		return errors.New("is not a regular file: name an executable file")
@@ -114,7 +114,7 @@ func (q *process) startable() error {
 func (q *process) connect() error {
 	conn, err := net.Dial("unix", q.spec.File)
 	if err != nil {
-		return err
+		return plain(err)
 	}
 	q.in, q.answers, q.lines = conn, conn, bufio.NewReaderSize(conn, maxLine)
 	return nil
@@ -156,9 +156,24 @@ func (q *process) launch() error {
 		in.Close()
 		answers.Close()
 		q.tail.close()
-		return err
+		if errors.Is(err, fs.ErrNotExist) { // the file itself is there
+			return errors.New("its interpreter does not exist; install the interpreter, or correct the first line of the program")
+		}
+		return plain(err)
 	}
 	return nil
+}
+
+// plain is an error about the program's file without the file's path, which the
+// message already has.
+func plain(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // live starts the process and waits for its end, on one thread: the process
@@ -191,9 +206,9 @@ func (q *process) exchange(a answer, limit time.Duration) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return q.problem(fmt.Errorf("has not answered %s within %v", q.asked, limit), "the program hangs, or needs more time: give a time_limit_s in its answer to hello")
+		return q.problem(fmt.Errorf("has not answered the question %q within %v", q.asked, limit), q.slow())
 	case errors.Is(err, bufio.ErrBufferFull):
-		return q.problem(fmt.Errorf("answered %s with a line longer than %d bytes: %s", q.asked, maxLine, excerpt(line)), keep)
+		return q.problem(fmt.Errorf("answered the question %q with a line longer than %d bytes: %s", q.asked, maxLine, excerpt(line)), keep)
 	default:
 		return q.problem(q.death(), "")
 	}
@@ -207,24 +222,33 @@ func (q *process) exchange(a answer, limit time.Duration) error {
 			return q.named(fmt.Errorf("refuses its parameters: %w", err))
 		}
 		q.broken = true
-		return q.named(fmt.Errorf("cannot answer %s: %w", q.asked, err))
+		return q.named(fmt.Errorf("cannot answer the question %q: %w", q.asked, err))
 	}
 	return err
+}
+
+// slow is the fix for an answer that takes too long. Only later answers than the
+// first have a limit that the program sets.
+func (q *process) slow() string {
+	if q.hello == nil {
+		return `the program hangs, or starts too slowly: make it answer the question "hello" at once`
+	}
+	return `the program hangs, or needs more time: give a time_limit_s in its answer to the question "hello"`
 }
 
 // death explains how a process that no longer answers ended.
 func (q *process) death() error {
 	if q.command == nil {
-		return fmt.Errorf("closed its connection when it was asked %s", q.asked)
+		return fmt.Errorf("closed its connection when it was asked the question %q; keep the connection open until testbed closes it", q.asked)
 	}
 	select {
 	case <-q.ended:
 		if q.status == nil {
-			return fmt.Errorf("ended by itself when it was asked %s; keep it running until its standard input ends", q.asked)
+			return fmt.Errorf("ended by itself when it was asked the question %q; keep it running until its standard input ends", q.asked)
 		}
-		return fmt.Errorf("died when it was asked %s: %w", q.asked, q.status)
+		return fmt.Errorf("died when it was asked the question %q: %w", q.asked, q.status)
 	case <-time.After(statusPatience):
-		return fmt.Errorf("closed its standard output when it was asked %s; keep standard output open until standard input ends", q.asked)
+		return fmt.Errorf("closed its standard output when it was asked the question %q; keep standard output open until standard input ends", q.asked)
 	}
 }
 

@@ -87,11 +87,11 @@ func (q *process) deadline(r *policy.Round) (*policy.Deadline, error) {
 	}
 	switch at := a.Deadline.At; {
 	case at == nil:
-		return nil, q.problem(errors.New("answered with a deadline without the field at_us"), keep)
+		return nil, q.problem(errors.New(`answered with a deadline without the field "at_us"`), keep)
 	case *at < r.Now:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but the time was already %d µs", *at, r.Number, r.Now), "make the program answer with a time in the future")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but the time was already %d µs", *at, r.Number, r.Now), "make the program answer with the present time or a later one")
 	case *at > r.Now+furthest:
-		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but a deadline may be at most %d µs ahead", *at, r.Number, furthest), "to set no deadline, leave out the field deadline")
+		return nil, q.problem(fmt.Errorf("answered with a deadline at %d µs in round %d, but a deadline may be at most %d µs ahead", *at, r.Number, furthest), `to set no deadline, leave out the field "deadline"`)
 	}
 	return &policy.Deadline{At: *a.Deadline.At, Numbers: a.Deadline.Numbers}, nil
 }
@@ -108,7 +108,7 @@ func (q *process) enough(r *policy.Round) (needed int, enough bool, err error) {
 		return 0, false, err
 	}
 	if a.Enough == nil {
-		return 0, false, q.problem(errors.New("answered without the field enough"), keep)
+		return 0, false, q.lacks("enough")
 	}
 	return a.Needed, *a.Enough, nil
 }
@@ -127,7 +127,7 @@ func (q *process) late(r *policy.Round, w policy.Member) (limit int, evict bool,
 		return 0, false, err
 	}
 	if a.Evict == nil {
-		return 0, false, q.problem(errors.New("answered without the field evict"), keep)
+		return 0, false, q.lacks("evict")
 	}
 	return a.Limit, *a.Evict, nil
 }
@@ -148,7 +148,7 @@ func (q *process) finishes() (bool, error) {
 		return false, err
 	}
 	if a.Finishes == nil {
-		return false, q.problem(errors.New("answered without the field finishes_steps"), keep)
+		return false, q.lacks("finishes_steps")
 	}
 	return *a.Finishes, nil
 }
@@ -307,14 +307,14 @@ func (q *process) read(line []byte, a answer) error {
 		if json.Unmarshal(line, &other) == nil && other.N != nil && *other.N != q.n {
 			return q.astray(*other.N)
 		}
-		return q.problem(fmt.Errorf("answered %s with %s: %w", q.asked, excerpt(line), err), keep)
+		return q.problem(fmt.Errorf("answered the question %q with %s: %w", q.asked, excerpt(line), err), keep)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return q.problem(fmt.Errorf("answered %s with more than one value on a line: %s", q.asked, excerpt(line)), keep)
+		return q.problem(fmt.Errorf("answered the question %q with more than one value on a line: %s", q.asked, excerpt(line)), keep)
 	}
 	switch b := a.common(); {
 	case b.N == nil:
-		return q.problem(fmt.Errorf("answered %s without n: %s", q.asked, excerpt(line)), keep)
+		return q.problem(fmt.Errorf("answered the question %q without the field %q: %s", q.asked, "n", excerpt(line)), keep)
 	case *b.N != q.n:
 		return q.astray(*b.N)
 	case b.Error != nil:
@@ -323,8 +323,13 @@ func (q *process) read(line []byte, a answer) error {
 	return nil
 }
 
+// lacks is the error of an answer without a field that it must have.
+func (q *process) lacks(field string) error {
+	return q.problem(fmt.Errorf("answered the question %q without the field %q", q.asked, field), keep)
+}
+
 func (q *process) astray(n int) error {
-	return q.problem(fmt.Errorf("answered question %d when it was asked question %d, %s", n, q.n, q.asked), keep)
+	return q.problem(fmt.Errorf("answered question %d, but the open question is %d (%q)", n, q.n, q.asked), keep)
 }
 
 // excerpt quotes the beginning of a line.

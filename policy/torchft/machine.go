@@ -72,7 +72,7 @@ func (m *Machine) group(id policy.ID) []policy.ID {
 // New returns a machine without members.
 func New(cfg policy.Config, p Policy) (*Machine, error) {
 	if cfg.HeartbeatPeriod < 1 || cfg.HeartbeatMissThreshold < 1 || cfg.TargetOuterSteps < 1 {
-		return nil, errors.New("torchft: heartbeat period, miss threshold and number of outer steps must be at least 1")
+		return nil, errors.New("torchft: the heartbeat period, the miss threshold and the number of outer steps must be at least 1")
 	}
 	if cfg.Grouping.Regional() {
 		return nil, errors.New("torchft: the policy keeps one outer state for all workers, but train.regions needs one for each region; choose another policy, or remove train.regions")

@@ -521,10 +521,10 @@ func TestRestarted(t *testing.T) {
 func TestBadParameters(t *testing.T) {
 	cfg := policy.Config{HeartbeatPeriod: 1000, HeartbeatMissThreshold: 5, TargetOuterSteps: 4}
 	for want, p := range map[string]torchft.Policy{
-		"min_replicas is 0: it must be at least 1":                       {},
-		"join_timeout is -1: it must lie between 0 and 1000000000000000": {MinReplicas: 1, JoinTimeout: -1},
-		"restarts is -1: it must not be negative":                        {MinReplicas: 1, Restarts: -1},
-		"max_retries is -1: it must not be negative":                     {MinReplicas: 1, MaxRetries: -1},
+		"min_replicas is 0: it must be at least 1":                  {},
+		"join_timeout is -1 µs: it must lie between 0 and 1e+15 µs": {MinReplicas: 1, JoinTimeout: -1},
+		"restarts is -1: it must not be negative":                   {MinReplicas: 1, Restarts: -1},
+		"max_retries is -1: it must not be negative":                {MinReplicas: 1, MaxRetries: -1},
 	} {
 		if err := p.Validate(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", p, err, want)

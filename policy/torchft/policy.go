@@ -16,8 +16,8 @@ func init() {
 // Policy has the parameters of the lighthouse and of the managers. Times are in
 // microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 type Policy struct {
-	// Workers, or replica groups, that a quorum needs, and an outer step to count. Only
-	// more than half of them guarantee that there is one quorum at a time.
+	// Workers, or replica groups, that a quorum and a counted outer step need. Only more
+	// than half of them guarantee that there is one quorum at a time.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
 	// The time to wait for other live workers, from the first request for a quorum. 0
 	// takes 2 heartbeat timeouts, as in torchft's README.
@@ -30,17 +30,17 @@ type Policy struct {
 	QuorumTimeout policy.Time `yaml:"quorum_timeout" json:"quorum_timeout"`
 	// The time from a quorum until its outer step fails. 0 takes 12 heartbeat timeouts.
 	Timeout policy.Time `yaml:"timeout" json:"timeout"`
-	// Repeats of a request that was lost with a lighthouse that forgets. Then the worker
-	// waits for `quorum_timeout`, and dies.
+	// Repeats of a request that a restarted lighthouse has forgotten. After them, the
+	// worker waits for `quorum_timeout`, and dies.
 	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
-	// Failed commits in a row that a group survives; it dies of one more
-	// (`reduce_failed`). 0 is any number, torchft's default. torchft's own 0, none, is not
+	// Failed commits in a row that a group survives. One more kills it (`reduce_failed`).
+	// 0 is any number, torchft's default. torchft's own 0 allows none, and is not
 	// available.
 	MaxRetries int `yaml:"max_retries" json:"max_retries"`
 	// Restarts of a group that died of `quorum_timeout` or `max_retries`.
 	Restarts int `yaml:"restarts" json:"restarts"`
-	// Outer steps for which contributors ask with `shrink_only`: they let in no others
-	// than those of the last quorum.
+	// Outer steps for which contributors ask with `shrink_only`, which admits only members
+	// of the last quorum.
 	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
 	// A group that heals takes part with its donor's contribution, as in torchft with
 	// `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros.
@@ -69,7 +69,7 @@ func (p *Policy) Validate() error {
 		field string
 		value policy.Time
 	}{{"join_timeout", p.JoinTimeout}, {"heartbeat_timeout", p.HeartbeatTimeout}, {"quorum_timeout", p.QuorumTimeout}, {"timeout", p.Timeout}} {
-		bad.If(t.value < 0 || t.value > longest, t.field, "is %d: it must lie between 0 and %d", t.value, longest)
+		bad.If(t.value < 0 || t.value > longest, t.field, "is %d µs: it must lie between 0 and %g µs", t.value, float64(longest))
 	}
 	for _, n := range []struct {
 		field string

@@ -64,7 +64,7 @@ def test_a_file_is_a_program(own_folder):
     try:
         assert tb.simulate("persistent_straggler", name).wall_clock_us == 20_053
         assert tb.simulate("persistent_straggler", name + ":quorum=0.76").wall_clock_us == 92_050
-        with pytest.raises(tb.UsageError, match=r"quorum is 2(\.0)?; it must lie in \(0, 1\]"):
+        with pytest.raises(tb.UsageError, match=r"quorum is 2(\.0)?: it must lie in \(0, 1\]"):
             tb.simulate("persistent_straggler", name + ":quorum=2")
     finally:
         del os.environ["PYTHONPATH"]
@@ -103,7 +103,7 @@ class Hangs(tb.Policy):
 
 
 @pytest.mark.parametrize(
-    ("policy", "says"), [(Raises(), "ZeroDivisionError"), (Past(), "deadline at -1"), (Nonsense(), "soon"), (Hangs(), "has not answered enough within 200ms")]
+    ("policy", "says"), [(Raises(), "ZeroDivisionError"), (Past(), "deadline at -1"), (Nonsense(), "soon"), (Hangs(), 'has not answered the question "enough" within 200ms')]
 )
 def test_what_goes_wrong(policy, says):
     with pytest.raises(tb.TestbedError) as err:
@@ -121,7 +121,7 @@ def test_parameters():
     }
     with pytest.raises(TypeError, match="no parameter patience; its parameters are share, longer"):
         Patience(patience=2)
-    with pytest.raises(TypeError, match="longer is 'a lot'; it must be float"):
+    with pytest.raises(TypeError, match="longer is 'a lot': it must be of the type float"):
         Patience(longer="a lot")
     assert Patience(longer=1).longer == 1.0 and repr(Patience()) == "Patience(share=0.75, longer=0.5)"
     with pytest.raises(TypeError, match="is not a policy"):

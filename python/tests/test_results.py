@@ -39,7 +39,7 @@ def test_frames():
     events = r.to_frame("event")
     assert len(events) == len(r.events)
     assert events["worker"].dtype == "Int64"
-    with pytest.raises(ValueError, match="round, worker or event"):
+    with pytest.raises(ValueError, match='"round", "worker" or "event"'):
         r.to_frame("month")
 
 
@@ -106,7 +106,7 @@ def test_pictures():
     assert len(ab.plot("wall-clock").patches) == 4
     with pytest.raises(ValueError, match="validation loss"):
         ab.sim["straggler"].plot("loss")
-    with pytest.raises(ValueError, match="timeline or loss"):
+    with pytest.raises(ValueError, match='"timeline" or "loss"'):
         ab.sim["straggler"].plot("pie")
 
 

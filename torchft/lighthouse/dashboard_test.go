@@ -63,7 +63,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, h)
 		}
 		for _, want := range []string{
-			"Quorum 12: 300 replicas at step 41, issued 90 s ago", "heals from 0", "7.0 s", "up to date, asks for a quorum", "forgotten", "and 297 more",
+			"Quorum 12: 300 replicas at step 41, issued 90 s ago", "heals from rank 0", "7.0 s", "up to date, asks for a quorum", "forgotten", "and 297 more",
 			"joined: <span class=\"id\">a:1 and 299 more</span>", "failed to commit: <span class=\"id\">b:2", "3 quorums, the last at 2026-01-02 03:05:05",
 			"&lt;script&gt;alert", `data-kill="b:2"`,
 		} {

@@ -8,7 +8,6 @@ package lighthouse
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -44,7 +43,7 @@ type Config struct {
 // Validate reports a wrong parameter, if there is one.
 func (c *Config) Validate() error {
 	if c.Tick <= 0 {
-		return errors.New("quorum_tick must be positive")
+		return fmt.Errorf("quorum_tick_ms is %d: it must be above 0", c.Tick.Milliseconds())
 	}
 	_, err := torchft.New(c.Config)
 	return err
@@ -166,7 +165,7 @@ func (s *Server) step(e torchft.Event) (refused error) {
 
 func refusal(r *torchft.Refuse) error {
 	if r.Rule == torchft.RuleTooLarge {
-		return status.Errorf(codes.InvalidArgument, "the member's strings are longer than %d bytes together: %v", torchft.MaxMemberBytes, r.Reason)
+		return status.Errorf(codes.InvalidArgument, "the strings of replica %.100q have more than %d bytes together", r.ReplicaID, torchft.MaxMemberBytes)
 	}
 	return status.Errorf(codes.ResourceExhausted, "replica %.100q is not admitted: %v", r.ReplicaID, r.Reason)
 }

@@ -16,7 +16,7 @@ const update = async () => {
     }
     say(notice);
   } catch (e) {
-    say('The lighthouse does not answer, so this page is out of date. ' + e.message);
+    say('This page is out of date, because its last request to the lighthouse failed: ' + e.message);
   }
   setTimeout(update, document.hidden ? 5000 : 1000);
 };
@@ -27,8 +27,8 @@ const kill = async (id, asked) => {
   const answer = await fetch(`/replica/${encodeURIComponent(id)}/kill`, {method: 'POST', headers});
   const text = (await answer.text()).trim();
   if (answer.status === 403 && !asked && text.includes('needs the token')) {
-    const given = prompt('The lighthouse wants its kill token:');
-    if (!given) return 'Not killed.';
+    const given = prompt('Enter the kill token of the lighthouse:');
+    if (!given) return 'Not killed: no token was given.';
     sessionStorage.setItem('token', given);
     return kill(id, true);
   }

@@ -117,6 +117,9 @@ func startLighthouse(groups int) (address string, end func() (*os.ProcessState, 
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		_, _ = end()
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the process ended before it had an address; see its error above")
+		}
 		return "", nil, fmt.Errorf("starting a lighthouse: %w", err)
 	}
 	return strings.TrimSpace(line), end, nil
@@ -126,11 +129,15 @@ func startLighthouse(groups int) (address string, end func() (*os.ProcessState, 
 func (b *Benchmark) WriteText(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	q, h := b.Quorums, b.Heartbeats
-	fmt.Fprintf(w, "quorum of %d groups\tp50 %.1f ms\tp99 %.1f ms\t%d bytes an answer\n", b.Groups, q.P50ms, q.P99ms, q.AnswerBytes)
-	fmt.Fprintf(w, "the same bytes over plain TCP\t%.1f ms\ta quorum's p99 takes %.1f times as long\t\n", q.PlainMs, q.Ratio)
-	fmt.Fprintf(w, "heartbeats\t%.0f a second\tp99 %.1f ms\t\n", h.PerSecond, h.P99ms)
+	groups := "1 group"
+	if b.Groups != 1 {
+		groups = fmt.Sprintf("%d groups", b.Groups)
+	}
+	fmt.Fprintf(w, "quorum of %s\tp50 %.1f ms\tp99 %.1f ms\t%d bytes per answer\n", groups, q.P50ms, q.P99ms, q.AnswerBytes)
+	fmt.Fprintf(w, "the same bytes over plain TCP\t%.1f ms\tthe p99 of a quorum is %.1f times as long\t\n", q.PlainMs, q.Ratio)
+	fmt.Fprintf(w, "heartbeats\t%.0f per second\tp99 %.1f ms\t\n", h.PerSecond, h.P99ms)
 	if b.Against == "" {
-		fmt.Fprintf(w, "the lighthouse's processor time for heartbeats\t%.2f cores\t%.0f heartbeats a core-second\t\n", b.Cores, b.PerCoreSecond)
+		fmt.Fprintf(w, "the lighthouse's processor time for heartbeats\t%.2f cores\t%.0f heartbeats per second of a core\t\n", b.Cores, b.PerCoreSecond)
 	}
 	if b.MaxRSSMegabyte > 0 {
 		fmt.Fprintf(w, "the lighthouse's memory, at most\t%.0f MB\t\t\n", b.MaxRSSMegabyte)

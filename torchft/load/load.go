@@ -44,7 +44,7 @@ func Connect(ctx context.Context, address string, groups int) (*Load, error) {
 		l.conns = append(l.conns, c)
 		l.ids = append(l.ids, fmt.Sprintf("train_%d:0b7b4d9c-2b0f-4f7e-9d43-%012d", i, i))
 	}
-	return l, errors.Join(l.each(func(i int) error { return port.Ready(ctx, l.conns[i]) })...)
+	return l, l.each(func(i int) error { return port.Ready(ctx, l.conns[i]) })
 }
 
 // Close ends the connections.
@@ -54,15 +54,20 @@ func (l *Load) Close() {
 	}
 }
 
-// each calls f for every group at once.
-func (l *Load) each(f func(group int) error) []error {
+// each calls f for every group at once. The error is the first group's that has
+// one: a lighthouse that fails gives as many errors as there are groups.
+func (l *Load) each(f func(group int) error) error {
 	errs := make([]error, len(l.conns))
 	var all sync.WaitGroup
 	for i := range l.conns {
 		all.Go(func() { errs[i] = f(i) })
 	}
 	all.Wait()
-	return errs
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) < 2 {
+		return errors.Join(errs...)
+	}
+	return fmt.Errorf("%w (groups with errors: %d of %d)", errs[0], len(errs), len(l.conns))
 }
 
 // Quorums is the durations of quorums.
@@ -86,14 +91,14 @@ func (l *Load) Quorums(ctx context.Context, rounds int) (*Quorums, error) {
 	for round := range rounds + 1 {
 		begin := time.Now()
 		times := make([]float64, len(l.conns))
-		err := errors.Join(l.each(func(i int) error {
+		err := l.each(func(i int) error {
 			n, err := l.ask(ctx, i, int64(round))
 			times[i] = ms(time.Since(begin))
 			size.Store(int64(n))
 			return err
-		})...)
+		})
 		if err != nil {
-			return nil, fmt.Errorf("asking for quorum %d: %w", round, err)
+			return nil, fmt.Errorf("asking for quorum %d of %d: %w", round+1, rounds+1, err)
 		}
 		if round > 0 { // the first finds connections and memory cold
 			took = append(took, times...)
@@ -187,7 +192,7 @@ type Heartbeats struct {
 func (l *Load) Heartbeats(ctx context.Context, interval, long time.Duration) (*Heartbeats, error) {
 	begin := time.Now()
 	took := make([][]float64, len(l.conns))
-	err := errors.Join(l.each(func(i int) error {
+	err := l.each(func(i int) error {
 		next := begin.Add(interval * time.Duration(i) / time.Duration(len(l.conns)))
 		for ; next.Sub(begin) < long; next = next.Add(interval) {
 			select {
@@ -205,7 +210,7 @@ func (l *Load) Heartbeats(ctx context.Context, interval, long time.Duration) (*H
 			took[i] = append(took[i], ms(time.Since(sent)))
 		}
 		return nil
-	})...)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -49,9 +49,9 @@ type Config struct {
 func (c *Config) Validate() error {
 	switch {
 	case c.HeartbeatInterval <= 0:
-		return errors.New("heartbeat_interval must be positive")
+		return fmt.Errorf("heartbeat_interval_ms is %d: it must be above 0", c.HeartbeatInterval.Milliseconds())
 	case c.ConnectTimeout <= 0:
-		return errors.New("connect_timeout must be positive")
+		return fmt.Errorf("connect_timeout_ms is %d: it must be above 0", c.ConnectTimeout.Milliseconds())
 	}
 	_, err := torchft.NewManager(c.ManagerConfig)
 	return err
@@ -168,7 +168,7 @@ func (s *Server) step(e torchft.ManagerEvent) (refused error) {
 		case *torchft.Answer:
 			s.answer(a)
 		case *torchft.GiveUp:
-			s.cfg.Log(fmt.Sprintf("no quorum (tries: %d, timed out: %t): the ranks get no answer, and wait until their own time-outs", a.Tries, a.TimedOut))
+			s.cfg.Log(withoutQuorum(a))
 		case *torchft.Decide:
 			s.voting.AnswerAll(a.Commit)
 		case *torchft.RefuseRank:
@@ -186,6 +186,18 @@ func (s *Server) answer(a *torchft.Answer) {
 		to.results = wire.NewResults(a.Results)
 	}
 	s.waiting.Answer(a.GroupRank, to)
+}
+
+// withoutQuorum describes the end of all tries.
+func withoutQuorum(g *torchft.GiveUp) string {
+	last, how := "its only try", "failed"
+	if g.Tries > 1 {
+		last = fmt.Sprintf("the last of its %d tries", g.Tries)
+	}
+	if g.TimedOut {
+		how = "timed out"
+	}
+	return fmt.Sprintf("the manager got no quorum, because %s %s: the ranks get no answer, and wait until their own time-outs", last, how)
 }
 
 // quorum answers a rank when its group takes part in a quorum.
@@ -221,7 +233,7 @@ func (s *Server) ask(a *torchft.Ask) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.cfg.Log(fmt.Sprintf("asking the lighthouse, try %d: %v", a.Retry+1, err))
+		s.cfg.Log(fmt.Sprintf("asking the lighthouse for a quorum, try %d: %v", a.Retry+1, err))
 		s.step(torchft.Failed{Call: a.Call, TimedOut: timedOut})
 		return
 	}

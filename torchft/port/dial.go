@@ -2,6 +2,7 @@ package port
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -47,7 +48,10 @@ func HostPort(address string) (string, error) {
 	if strings.Contains(address, "://") {
 		u, err := url.Parse(address)
 		if err != nil {
-			return "", fmt.Errorf("address %q: %w", address, err)
+			if wrong, ok := errors.AsType[*url.Error](err); ok {
+				err = wrong.Err // without the address
+			}
+			return "", fmt.Errorf("address %q: %w; write http://HOST:PORT", address, err)
 		}
 		if u.Scheme != "http" {
 			return "", fmt.Errorf("address %q: the scheme is %q; write http://HOST:PORT", address, u.Scheme)
@@ -77,7 +81,7 @@ func Ready(ctx context.Context, c *grpc.ClientConn) error {
 			return nil
 		}
 		if !c.WaitForStateChange(ctx, state) {
-			return fmt.Errorf("connecting to %s: no answer: %w", strings.TrimPrefix(c.Target(), "passthrough:///"), ctx.Err())
+			return fmt.Errorf("%s does not answer: %w", strings.TrimPrefix(c.Target(), "passthrough:///"), ctx.Err())
 		}
 	}
 }

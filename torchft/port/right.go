@@ -19,7 +19,7 @@ type KillRight struct {
 // Errors of Check.
 var (
 	ErrKillOff   = errors.New("kill is off, because other machines can reach this port: start the server with --kill_token, or bind the server to loopback")
-	ErrKillToken = errors.New("kill needs the token of --kill_token, as a header Authorization: Bearer TOKEN")
+	ErrKillToken = errors.New("kill needs the token of --kill_token, as the header \"Authorization: Bearer TOKEN\"")
 )
 
 const bearer = "Bearer "

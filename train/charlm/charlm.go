@@ -47,7 +47,7 @@ func New(c Config, seed uint64, text []byte, workers int, split Split) (train.Ta
 		return nil, err
 	}
 	if workers < 1 {
-		return nil, fmt.Errorf("there are %d workers; a task needs at least one", workers)
+		return nil, fmt.Errorf("there are %d workers: a task needs at least one", workers)
 	}
 	if len(text) == 0 {
 		return nil, errors.New("the text is empty; there is nothing to learn")
@@ -58,12 +58,16 @@ func New(c Config, seed uint64, text []byte, workers int, split Split) (train.Ta
 		parts = 1
 	case Contiguous:
 	default:
-		return nil, fmt.Errorf("split is %q; choose %s or %s", split, IID, Contiguous)
+		return nil, fmt.Errorf("split is %q: choose %s or %s", split, IID, Contiguous)
 	}
 	least := c.Context + 1 // a window and the byte after it
 	end := len(text) - max(len(text)/heldOut, least)
 	if end < parts*least {
-		return nil, fmt.Errorf("the text has %d bytes: too few for %d training parts and one validation part of at least %d bytes each (the context and one byte)", len(text), parts, least)
+		training := "1 training part"
+		if parts > 1 {
+			training = fmt.Sprintf("%d training parts", parts)
+		}
+		return nil, fmt.Errorf("the text has %d bytes, but needs %s and 1 validation part of at least %d bytes each, which is the context and one byte; use a longer text, or lower train.model.context", len(text), training, least)
 	}
 	t := &task{config: c, seed: seed, held: text[end:]}
 	for w := range workers {

@@ -275,10 +275,10 @@ func TestRestoreNamesWhatIsWrong(t *testing.T) {
 	infinite := slices.Clone(good)
 	binary.LittleEndian.PutUint32(infinite[len(infinite)-4:], math.Float32bits(float32(math.Inf(1))))
 	for want, b := range map[string][]byte{
-		`does not begin with "charlm1\n"`:                         []byte("something else, of some length"),
-		"the state holds 8016 parameters, but the model has 9768": state(t, newTrainer(t, newTask(t, other, 7, 1), 0)),
-		"was cut off or mixed up":                                 good[:len(good)-5],
-		"are 0 and +Inf":                                          infinite,
+		`does not begin with "charlm1\n"`:                                      []byte("something else, of some length"),
+		"the state has the moments of 8016 parameters, but the model has 9768": state(t, newTrainer(t, newTask(t, other, 7, 1), 0)),
+		"so it is damaged": good[:len(good)-5],
+		"are 0 and +Inf":   infinite,
 	} {
 		if err := tr.Restore(b); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -292,14 +292,14 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	}
 	for want, spoil := range map[string]func(*Config){
 		"layers is 0: it must lie between 1 and 32": func(c *Config) { c.Layers = 0 },
-		"width is 513":                       func(c *Config) { c.Width = 513 },
-		"heads is -1":                        func(c *Config) { c.Heads = -1 },
-		"width is 64, but there are 5 heads": func(c *Config) { c.Heads = 5 },
-		"context is 0":                       func(c *Config) { c.Context = 0 },
-		"batch is 0":                         func(c *Config) { c.Batch = 0 },
+		"width is 513":                func(c *Config) { c.Width = 513 },
+		"heads is -1":                 func(c *Config) { c.Heads = -1 },
+		"width is 64, but heads is 5": func(c *Config) { c.Heads = 5 },
+		"context is 0":                func(c *Config) { c.Context = 0 },
+		"batch is 0":                  func(c *Config) { c.Batch = 0 },
 		"rate is NaN: it must lie between 0 and 1": func(c *Config) { c.Rate = math.NaN() },
 		"decay is -1": func(c *Config) { c.Decay = -1 },
-		"and batch 1024 need 5059 MiB for each worker, more than 1024; lower one of them": func(c *Config) { c.Batch, c.Context = 1024, 256 },
+		"batch is 1024: with layers 2, width 64, heads 4 and context 256, each worker needs 5059 MiB, but may use at most 1024 MiB; lower one of these numbers": func(c *Config) { c.Batch, c.Context = 1024, 256 },
 		"warmup is -1": func(c *Config) { c.Warmup = -1 },
 	} {
 		c := Defaults()
@@ -318,8 +318,8 @@ func TestNewErrors(t *testing.T) {
 	c := Defaults()
 	for want, err := range map[string]error{
 		"the text is empty": second(New(c, 1, nil, 1, IID)),
-		"the text has 129 bytes: too few for 1 training parts and one validation part of at least 65 bytes each": second(New(c, 1, make([]byte, 129), 1, IID)),
-		"the text has 324 bytes: too few for 4 training parts":                                                   second(New(c, 1, make([]byte, 324), 4, Contiguous)),
+		"the text has 129 bytes, but needs 1 training part and 1 validation part of at least 65 bytes each, which is the context and one byte; use a longer text, or lower train.model.context": second(New(c, 1, make([]byte, 129), 1, IID)),
+		"the text has 324 bytes, but needs 4 training parts": second(New(c, 1, make([]byte, 324), 4, Contiguous)),
 		"0 workers":            second(New(c, 1, Text(), 0, IID)),
 		`split is "random"`:    second(New(c, 1, Text(), 1, "random")),
 		"workers 0 to 2":       second(newTask(t, c, 1, 3).Trainer(3)),
@@ -439,10 +439,11 @@ func TestSample(t *testing.T) {
 	broken := slices.Clone(outer)
 	broken[len(broken)-1] = float32(math.NaN())
 	for want, err := range map[string]error{
-		"9 parameters were given, but the model has": second(c.Sample(outer[:9], nil, 1, 1, 1)),
-		"neither number may be negative":             second(c.Sample(outer, nil, 1, -1, 1)),
-		"-1 bytes":                                   second(c.Sample(outer, nil, -1, 1, 1)),
-		"predictions are not finite":                 second(c.Sample(broken, nil, 1, 1, 1)),
+		"9 parameters were given, but the model has":                         second(c.Sample(outer[:9], nil, 1, 1, 1)),
+		"the temperature is -1: it must be finite, and must not be negative": second(c.Sample(outer, nil, 1, -1, 1)),
+		"the temperature is +Inf: it must be finite":                         second(c.Sample(outer, nil, 1, math.Inf(1), 1)),
+		"the length is -1: it must not be negative":                          second(c.Sample(outer, nil, -1, 1, 1)),
+		"predictions are not finite":                                         second(c.Sample(broken, nil, 1, 1, 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -459,7 +460,7 @@ func TestDivergenceIsAnError(t *testing.T) {
 	if err := tr.Begin(t.Context(), 2, outer); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.Step(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "inner step 1 of round 2: the loss is NaN: the training has diverged; lower the rate, now 0.01") {
+	if _, err := tr.Step(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "the loss is NaN: the training has diverged; lower train.inner.rate, now 0.01, or train.outer.rate") {
 		t.Errorf("error %v, want one that says that the training has diverged", err)
 	}
 }

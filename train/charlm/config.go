@@ -73,10 +73,10 @@ func (c Config) Validate() error {
 	case err != nil:
 		return err
 	case c.Width%c.Heads != 0:
-		return fmt.Errorf("width is %d, but there are %d heads: make width a multiple of heads", c.Width, c.Heads)
+		return fmt.Errorf("width is %d, but heads is %d: make width a multiple of heads", c.Width, c.Heads)
 	case c.memory() > maxMemory:
-		return fmt.Errorf("layers %d, width %d, heads %d, context %d and batch %d need %d MiB for each worker, more than %d; lower one of them",
-			c.Layers, c.Width, c.Heads, c.Context, c.Batch, c.memory()>>20, maxMemory>>20)
+		return fmt.Errorf("batch is %d: with layers %d, width %d, heads %d and context %d, each worker needs %d MiB, but may use at most %d MiB; lower one of these numbers",
+			c.Batch, c.Layers, c.Width, c.Heads, c.Context, c.memory()>>20, maxMemory>>20)
 	}
 	return nil
 }

@@ -13,10 +13,13 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 		return nil, err
 	}
 	if want := c.Parameters(); len(parameters) != want {
-		return nil, fmt.Errorf("sample: %d parameters were given, but the model has %d", len(parameters), want)
+		return nil, fmt.Errorf("%d parameters were given, but the model has %d", len(parameters), want)
 	}
-	if n < 0 || !(temperature >= 0 && temperature <= math.MaxFloat32) {
-		return nil, fmt.Errorf("sample: %d bytes at temperature %v: neither number may be negative", n, temperature)
+	if n < 0 {
+		return nil, fmt.Errorf("the length is %d: it must not be negative", n)
+	}
+	if !(temperature >= 0 && temperature <= math.MaxFloat32) {
+		return nil, fmt.Errorf("the temperature is %v: it must be finite, and must not be negative", temperature)
 	}
 	text := prompt[:len(prompt):len(prompt)]
 	if len(text) == 0 {
@@ -31,7 +34,7 @@ func (c Config) Sample(parameters []float32, prompt []byte, n int, temperature f
 		logits := net.predictions[(len(window)-1)*vocabulary:][:vocabulary]
 		next, ok := draw(logits, float32(temperature), float32(src.Uint64()>>40)*0x1p-24)
 		if !ok {
-			return nil, fmt.Errorf("sample: the model's predictions are not finite after %d bytes, because its training diverged: train the model with a lower learning rate", len(text)-before)
+			return nil, fmt.Errorf("after %d bytes of text, the model's predictions are not finite, because its training diverged; train the model with a lower learning rate", len(text)-before)
 		}
 		text = append(text, next)
 	}

@@ -89,7 +89,7 @@ func (r *trainer) Step(ctx context.Context, n int) (loss float64, err error) {
 	r.network.forward(r.weights, r.tokens, r.config.Context)
 	loss = r.network.loss(r.targets)
 	if math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return 0, fmt.Errorf("inner step %d of round %d: the loss is %v: the training has diverged; lower the rate, now %v", n, round, loss, r.config.Rate)
+		return 0, fmt.Errorf("the loss is %v: the training has diverged; lower train.inner.rate, now %v, or train.outer.rate", loss, r.config.Rate)
 	}
 	r.network.backward(r.gradients, r.weights, r.tokens, r.config.Context)
 	r.update()
@@ -183,13 +183,13 @@ func (r *trainer) Restore(state []byte) error {
 	r.rounds = train.Rounds{} // now holds nothing that counts between rounds
 	n := len(r.parameters)
 	if len(state) < stateHeader || string(state[:len(stateVersion)]) != stateVersion {
-		return fmt.Errorf("restore the inner optimiser: the state does not begin with %q: the state is of another trainer", stateVersion)
+		return fmt.Errorf("restoring the inner optimiser: the state does not begin with %q, so another trainer wrote it", stateVersion)
 	}
 	if of := binary.LittleEndian.Uint64(state[len(stateVersion)+8:]); of != uint64(n) {
-		return fmt.Errorf("restore the inner optimiser: the state holds %d parameters, but the model has %d", of, n)
+		return fmt.Errorf("restoring the inner optimiser: the state has the moments of %d parameters, but the model has %d", of, n)
 	}
 	if want := stateHeader + 8*n; len(state) != want {
-		return fmt.Errorf("restore the inner optimiser: the state has %d bytes, not %d: it was cut off or mixed up", len(state), want)
+		return fmt.Errorf("restoring the inner optimiser: the state has %d bytes instead of %d, so it is damaged", len(state), want)
 	}
 	m := &r.now
 	m.steps = binary.LittleEndian.Uint64(state[len(stateVersion):])
@@ -198,7 +198,7 @@ func (r *trainer) Restore(state []byte) error {
 		m.first[i] = math.Float32frombits(binary.LittleEndian.Uint32(values[4*i:]))
 		m.second[i] = math.Float32frombits(binary.LittleEndian.Uint32(values[4*(n+i):]))
 		if !(math.Abs(float64(m.first[i])) <= math.MaxFloat32 && m.second[i] >= 0 && m.second[i] <= math.MaxFloat32) {
-			return fmt.Errorf("restore the inner optimiser: the moments of parameter %d are %v and %v, which training cannot produce", i, m.first[i], m.second[i])
+			return fmt.Errorf("restoring the inner optimiser: the moments of parameter %d are %v and %v, which training cannot produce", i, m.first[i], m.second[i])
 		}
 	}
 	r.kept, r.now = r.now, r.kept

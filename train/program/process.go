@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -95,7 +96,7 @@ func start(cfg *Config, name, role string, worker int) (*process, error) {
 	if err := <-started; err != nil {
 		p.memory.Close()
 		p.socket.Close()
-		return nil, p.problem(fmt.Errorf("cannot be started: %w", err), "install the program, or write its path from the scenario's folder in train.program")
+		return nil, p.problem(fmt.Errorf("cannot be started: %w", plain(err)), "install the program, make it executable, or write its path from the scenario's folder in train.program")
 	}
 	go p.listen()
 	if err := p.welcome(role, worker); err != nil {
@@ -132,6 +133,18 @@ func (p *process) open() (theirs *os.File, err error) {
 	}
 	p.memory = os.NewFile(uintptr(fd), "memory")
 	return theirs, nil
+}
+
+// plain is an error about the program's file without the file's path, which the
+// message already has.
+func plain(err error) error {
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }
 
 // live starts the process and waits for its end. All of that is on one thread.
@@ -198,11 +211,11 @@ func (p *process) send(m wire.Message) error {
 
 // errAnotherLayout is about a warm process, whose memory cannot change its
 // length.
-var errAnotherLayout = errors.New("the program asks for another layout of the memory than in the previous run")
+var errAnotherLayout = errors.New("the program asks for other sizes than in the previous run")
 
 // join waits until the program reports its size, and lays out the memory.
 func (p *process) join(ctx context.Context) (wire.Message, error) {
-	join, err := p.await(ctx, "its first message (join)", func(m wire.Message) bool { return m.Type == wire.Join })
+	join, err := p.await(ctx, `its first message ("join")`, func(m wire.Message) bool { return m.Type == wire.Join })
 	if err != nil {
 		return join, err
 	}
@@ -219,7 +232,7 @@ func (p *process) join(ctx context.Context) (wire.Message, error) {
 	}
 	p.layout = layout
 	if err := p.share(); err != nil {
-		return join, p.problem(fmt.Errorf("cannot share memory with testbed: %w", err), "the program must not use the descriptor of the memory before it has joined")
+		return join, p.problem(fmt.Errorf("cannot share memory with testbed: %w", err), "make the program leave the descriptor of the memory alone before it has joined")
 	}
 	p.size = join.Parameters
 	return join, p.send(wire.Message{Type: wire.Memory, Layout: p.layout})
@@ -256,8 +269,8 @@ func (p *process) stateIn() []byte  { return p.shared[p.layout.StateIn:p.layout.
 func (p *process) stateOut() []byte { return p.shared[p.layout.StateOut:] }
 
 // take copies the program's data, and checks the copy: the program may keep
-// writing.
-func (p *process) take(to []float32, what string) error {
+// writing. mend is the fix for values that are not finite.
+func (p *process) take(to []float32, what, mend string) error {
 	const block = 16 << 10 // fits in a cache until it has been checked
 	from := p.floats(p.layout.Local)
 	wrong := make([]int, inParts(to, nil)) // position of the first non-finite value in each part, counted from 1
@@ -272,7 +285,7 @@ func (p *process) take(to []float32, what string) error {
 	})
 	for _, at := range wrong {
 		if at > 0 {
-			return p.problem(fmt.Errorf("handed over %s with the value %v at position %d", what, to[at-1], at-1), "the training has diverged: lower its learning rate, or train.outer.rate")
+			return p.problem(fmt.Errorf("handed over %s with the value %v at position %d", what, to[at-1], at-1), mend)
 		}
 	}
 	return nil
@@ -344,7 +357,7 @@ func (p *process) await(ctx context.Context, what string, is func(wire.Message) 
 			case is(m):
 				return m, nil
 			case p.owed == 0: // this should be the answer
-				return m, p.problem(fmt.Errorf("sent a message of type %s, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "make the program follow the protocol of docs/trainer.md")
+				return m, p.problem(fmt.Errorf("sent a message of type %q, attempt %d and step %d instead of %s", m.Type, m.Attempt, m.Step, what), "make the program follow the protocol of docs/trainer.md")
 			}
 		case <-ended: // its children may still hold the socket
 			ended = nil
@@ -368,7 +381,7 @@ func (p *process) hangs(how string) error {
 func (p *process) gone() error {
 	select {
 	case <-p.closed:
-		return fmt.Errorf("the program (%s) was ended", p.name)
+		return fmt.Errorf("testbed has ended the program of %s", p.name)
 	default:
 	}
 	for range p.said { // no longer of use

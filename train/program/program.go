@@ -60,7 +60,7 @@ func Ask(ctx context.Context, cfg Config) (initial []float32, err error) {
 		return nil, err
 	}
 	initial = make([]float32, join.Parameters)
-	return initial, p.take(initial, "its initial parameters")
+	return initial, p.take(initial, "its initial parameters", "make the program begin with finite parameters")
 }
 
 // Task is the task of a program.
@@ -232,15 +232,14 @@ func (t *trainer) from() []byte {
 }
 
 func (t *trainer) Step(ctx context.Context, n int) (loss float64, err error) {
-	round, err := t.rounds.Step(ctx, n)
-	if err != nil {
+	if _, err := t.rounds.Step(ctx, n); err != nil {
 		return 0, err
 	}
 	t.of = ctx
 	if err := t.p.send(wire.Message{Type: wire.Step, Attempt: t.attempt, Step: n}); err != nil {
 		return 0, err
 	}
-	m, err := t.p.await(ctx, fmt.Sprintf("the loss of inner step %d of round %d", n, round), func(m wire.Message) bool {
+	m, err := t.p.await(ctx, "the loss of the inner step", func(m wire.Message) bool {
 		return m.Type == wire.Done && m.Attempt == t.attempt && m.Step == n
 	})
 	if err != nil {
@@ -256,20 +255,20 @@ func (t *trainer) Finish(local []float32) error {
 	if err := t.p.send(wire.Message{Type: wire.Finish, Attempt: t.attempt}); err != nil {
 		return err
 	}
-	what := fmt.Sprintf("its parameters after round %d", t.round)
+	const what = "its parameters"
 	m, err := t.p.await(t.of, what, func(m wire.Message) bool { return m.Type == wire.Finished && m.Attempt == t.attempt })
 	if err != nil {
 		return err
 	}
 	out := t.p.stateOut()
 	if m.State > len(out) {
-		return t.p.problem(fmt.Errorf("left a state of %d bytes after round %d, but there is room for %d", m.State, t.round, len(out)), "make the program ask for enough room when it joins")
+		return t.p.problem(fmt.Errorf("left a state of %d bytes, but there is room for %d bytes", m.State, len(out)), "make the program ask for enough room when it joins")
 	}
 	t.now = nil
 	if m.State > 0 {
 		t.now = slices.Clone(out[:m.State])
 	}
-	return t.p.take(local, what)
+	return t.p.take(local, what, "the training has diverged: lower its learning rate, or train.outer.rate")
 }
 
 func (t *trainer) Keep() {
@@ -283,7 +282,7 @@ func (t *trainer) State() ([]byte, error) { return t.kept, nil }
 
 func (t *trainer) Restore(state []byte) error {
 	if room := len(t.p.stateIn()); len(state) > room {
-		return fmt.Errorf("restore the state of the program: the state has %d bytes, but the program asks for %d", len(state), room)
+		return fmt.Errorf("restoring the state of the program: the state has %d bytes, but the program asks for %d bytes", len(state), room)
 	}
 	t.rounds, t.keptRound = train.Rounds{}, none
 	t.kept, t.astray = state, true

@@ -147,7 +147,7 @@ func TestWarmFailures(t *testing.T) {
 	if _, _, err := round(tr, 1, 2, initial); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := round(tr, 2, 2, initial); err == nil || !strings.Contains(err.Error(), "(w1) has not sent the loss of inner step 1 of round 2") {
+	if _, _, err := round(tr, 2, 2, initial); err == nil || !strings.Contains(err.Error(), "(w1) has not sent the loss of the inner step") {
 		t.Error(err)
 	}
 	if err := tr.Close(); err != nil {

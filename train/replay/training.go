@@ -234,7 +234,7 @@ func (t *Training) train(p *replica, round, steps int) error {
 		}
 		loss, err := p.trainer.Step(context.Background(), n)
 		if err != nil {
-			return err
+			return fmt.Errorf("inner step %d of round %d of worker %d: %w", n, round, p.id, err)
 		}
 		at.losses = append(at.losses, loss)
 	}
@@ -307,7 +307,7 @@ func (t *Training) end(p *replica) error {
 	at := p.at
 	local := make([]float32, len(t.of(p).Parameters))
 	if err := p.trainer.Finish(local); err != nil {
-		return err
+		return fmt.Errorf("worker %d, after its inner steps of round %d: %w", p.id, p.at.round, err)
 	}
 	p.trainer.Keep()
 	fragment := t.exchange.Fragments.Of(at.round)
@@ -477,7 +477,7 @@ func (t *Training) outerStep(e *record.Event) (told []record.Event, err error) {
 func (t *Training) validate(parameters []float32) (float64, error) {
 	loss, err := t.task.Validate(parameters)
 	if err == nil && (math.IsNaN(loss) || math.IsInf(loss, 0)) {
-		err = fmt.Errorf("the loss is %v: the training has diverged; lower train.inner.rate or train.outer.rate", loss)
+		err = fmt.Errorf("the loss is %v: the training has diverged; lower the learning rate of the inner steps, or train.outer.rate", loss)
 	}
 	return loss, err
 }

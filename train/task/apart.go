@@ -52,11 +52,11 @@ func (s *Spec) ValidateApart(workers []policy.ID, groups []string, run Size) err
 	case s.Regions != nil:
 		return bad("is %d, but replica groups cannot be combined with train.regions: remove train.group_world_size or train.regions", n)
 	case s.Real():
-		return bad("is %d, but a model that is trained cannot be divided among ranks: remove it, or choose the task %s", n, Quadratic)
+		return bad("is %d, but only the parameters of the task %s can be divided among ranks: remove train.group_world_size, or choose that task", n, Quadratic)
 	case run.Parameters%n != 0:
 		return bad("is %d, but real.parameters is %d: make real.parameters a multiple of %[1]d, because each rank holds an equal part", n, run.Parameters)
 	case run.Uploads > 0:
-		return bad("is %d, but then no worker has the whole outer state that real.upload uploads: remove train.group_world_size or real.upload", n)
+		return bad("is %d, so no worker has the whole outer state that real.upload uploads: remove train.group_world_size or real.upload", n)
 	}
 	return nil
 }

@@ -55,13 +55,13 @@ func ReadTrained(data []byte) (*Trained, error) {
 	var t Trained
 	switch err := json.Unmarshal(line, &t); {
 	case !ok || err != nil:
-		return nil, errors.New("the file is not a model: the first line is not JSON")
+		return nil, errors.New("the file is not a model: it does not begin with a line of JSON")
 	case t.Program != nil:
-		return nil, fmt.Errorf("only the program that trained the model can interpret its %d parameters: %s", t.Count, strings.Join(t.Program, " "))
+		return nil, fmt.Errorf("only the program that trained the model can interpret its %d parameters (program: %q); name a model of the task %s", t.Count, strings.Join(t.Program, " "), CharLM)
 	case t.Config.Validate() != nil:
 		return nil, fmt.Errorf("the file is not a model: %w", t.Config.Validate())
 	case len(rest) != 4*t.Config.Parameters():
-		return nil, fmt.Errorf("the file has %d bytes of parameters instead of %d: the file is damaged", len(rest), 4*t.Config.Parameters())
+		return nil, fmt.Errorf("the file has %d bytes of parameters instead of %d, so it is damaged", len(rest), 4*t.Config.Parameters())
 	}
 	for i := range t.Config.Parameters() {
 		t.Parameters = append(t.Parameters, math.Float32frombits(binary.LittleEndian.Uint32(rest[4*i:])))

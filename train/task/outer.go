@@ -3,7 +3,6 @@ package task
 import (
 	"cmp"
 	"fmt"
-	"math"
 
 	"testbed/internal/errs"
 	"testbed/train"
@@ -14,14 +13,14 @@ import (
 type Outer struct {
 	// The learning rate of outer steps.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
-	// The Nesterov momentum of outer steps, below 1. DiLoCo's 0.7 and 0.9 need a hundred
-	// rounds to pay; for short runs take 0.7 and 0.5.
+	// The Nesterov momentum of outer steps, below 1. DiLoCo's rate 0.7 and momentum 0.9
+	// pay after a hundred rounds. For short runs take 0.7 and 0.5.
 	Momentum *float64 `yaml:"momentum" json:"momentum,omitempty"`
 	// The number of parts to which the blocks of layers are dealt. A round exchanges one
 	// of them, in turn.
 	Fragments int `yaml:"fragments" json:"fragments,omitempty"`
-	// The share of its local parameters that a worker keeps of a fragment when the
-	// fragment's outer step arrives.
+	// When a fragment's outer step arrives, a worker keeps this share of the fragment's
+	// local parameters.
 	Mix float64 `yaml:"mix" json:"mix,omitempty"`
 	// Inner steps of the next round that workers take while a round is reduced. It is at
 	// most `inner_steps`.
@@ -77,20 +76,25 @@ func (s *Spec) fragments(parameters int) (train.Fragments, error) {
 }
 
 func (o *Outer) validate(bad func(field, format string, args ...any) error) error {
-	for _, f := range []struct {
-		field     string
-		value     *float64
-		low, high float64
-	}{{"outer.rate", o.Rate, 0, 10}, {"outer.momentum", o.Momentum, 0, 1}, {"outer.mix", &o.Mix, 0, 1}} {
-		if v := f.value; v != nil && (math.IsNaN(*v) || *v < f.low || *v > f.high || f.field == "outer.momentum" && *v == 1) {
-			return bad(f.field, "is %v: it must lie between %v and %v", *v, f.low, f.high)
-		}
-	}
 	if o.Rate != nil && *o.Rate == 0 {
 		return bad("outer.rate", "is 0, so training would change nothing: give a rate above 0, for example 0.7")
 	}
+	for _, f := range []struct {
+		field  string
+		value  *float64
+		within func(v float64) bool
+		bounds string
+	}{
+		{"outer.rate", o.Rate, func(v float64) bool { return v > 0 && v <= 10 }, "(0, 10]"},
+		{"outer.momentum", o.Momentum, func(v float64) bool { return v >= 0 && v < 1 }, "[0, 1)"},
+		{"outer.mix", &o.Mix, func(v float64) bool { return v >= 0 && v <= 1 }, "[0, 1]"},
+	} {
+		if f.value != nil && !f.within(*f.value) {
+			return bad(f.field, "is %v: it must lie in %s", *f.value, f.bounds)
+		}
+	}
 	if o.Correction != "" && o.Correction != Eager {
-		return bad("outer.correction", "is %q: give %s, or remove the field", o.Correction, Eager)
+		return bad("outer.correction", "is %q: it must be %q, or absent", o.Correction, Eager)
 	}
 	return nil
 }
@@ -102,7 +106,7 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 	bad := errs.Fieldf
 	o := &s.Outer
 	if s.Foreign() && o.Fragments > 1 && parameters <= 0 {
-		return bad("outer.fragments", "divides parameters whose number only the program knows; give real.parameters")
+		return bad("outer.fragments", "is %d, but only the program knows how many parameters there are to divide: give real.parameters", o.Fragments)
 	}
 	if _, err := s.fragments(s.Shard(parameters)); err != nil {
 		return bad("outer.fragments", "%s", err)
@@ -111,20 +115,20 @@ func (s *Spec) ValidateRounds(innerSteps, parameters int, stalenessWeight float6
 		return bad("outer.overlap", "is %d: it must lie between 0 and inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if s.Foreign() && o.Overlap > 0 && o.Overlap < innerSteps {
-		return bad("outer.overlap", "is %d, but a program's parameters can be changed between rounds only: give 0, or inner_steps, which is %d", o.Overlap, innerSteps)
+		return bad("outer.overlap", "is %d, but the parameters of a program can be changed only between rounds: it must be 0 or inner_steps, which is %d", o.Overlap, innerSteps)
 	}
 	if o.Correction == Eager && (o.Overlap != innerSteps || o.Fragments > 1 || o.Mix != 0) {
-		return bad("outer.correction", "applies only to outer steps that are delayed by one round: set outer.overlap to inner_steps, %d, without outer.fragments and outer.mix, or remove outer.correction", innerSteps)
+		return bad("outer.correction", "applies only to outer steps that are delayed by one round: set train.outer.overlap to inner_steps, which is %d, and remove train.outer.fragments and train.outer.mix, or remove train.outer.correction", innerSteps)
 	}
 	plain := s.Exchange(innerSteps, parameters).Plain()
 	if s.Regions != nil && !plain {
-		return bad("regions", "require rounds that exchange all parameters; remove outer.fragments, outer.mix and outer.overlap, or remove regions")
+		return bad("regions", "needs rounds that exchange all parameters: remove train.outer.fragments, train.outer.mix and train.outer.overlap, or remove train.regions")
 	}
 	if s.Regions != nil && stalenessWeight > 0 {
-		return bad("regions", "cannot use contributions that come too late: remove regions, or policy.staleness_weight")
+		return bad("regions", "cannot be combined with policy.staleness_weight, which uses late contributions: remove one of them")
 	}
 	if stalenessWeight > 0 && !plain {
-		return bad("outer", "has fragments, mix or overlap, so late contributions cannot be used in later rounds: remove fragments, mix and overlap, or policy.staleness_weight")
+		return bad("outer", "has fragments, mix or overlap, which cannot be combined with policy.staleness_weight: remove fragments, mix and overlap, or remove policy.staleness_weight")
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // External has the section's fields for a program that trains.
 type External struct {
 	// For `program`, which needs it: the program and its arguments, without a shell. It is
-	// looked for as a shell does, or from the folder of the scenario's file if there is a
+	// found as a shell finds it, or from the folder of the scenario's file if there is a
 	// slash in it. It runs in that folder.
 	Program []string `yaml:"program" json:"program,omitempty"`
 	// Dir is the folder of the scenario's file.

@@ -59,14 +59,15 @@ var Distributions = []Distribution{Uniform, Normal, LogNormal, Pareto, Trace}
 type Steps struct {
 	// The distribution of a step's duration. All keep its mean.
 	Distribution Distribution `yaml:"distribution" json:"distribution,omitempty"` // empty: Uniform
-	// The standard deviation over the mean or, for `lognormal`, of the logarithm. `normal`,
-	// `lognormal` and `pareto` need it, and most take less than the largest value here.
+	// The standard deviation over the mean or, for `lognormal`, of the logarithm.
+	// `normal`, `lognormal` and `pareto` need it. The largest value depends on the
+	// distribution.
 	Sigma *float64 `yaml:"sigma" json:"sigma,omitempty"`
 	// For `pareto`, in place of `sigma`: the exponent.
 	Shape *float64 `yaml:"shape" json:"shape,omitempty"`
-	// For `trace`, which needs it: a file beside or below the scenario's. It has
-	// durations in any unit, one a line (of CSV the last column). A header and lines with
-	// # are skipped.
+	// For `trace`, which needs it: a file beside or below the scenario's. It has durations
+	// in any unit, one a line (in CSV, the last column). A header and lines with # are
+	// skipped.
 	File string `yaml:"file" json:"file,omitempty"`
 	// Ratios is the content of File, divided by its mean.
 	Ratios []float64 `yaml:"-" json:"ratios,omitempty"`
@@ -115,8 +116,8 @@ type Thermal struct {
 // Diurnal is load that follows the time of day: steps take 1 +
 // Amplitude·sin(2π(t/Period + Phase)) times as long.
 type Diurnal struct {
-	// Inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long, updated a
-	// thousand times a day.
+	// Inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) times as long,
+	// updated a thousand times a day.
 	Amplitude float64 `yaml:"amplitude" json:"amplitude" need:"yes"`
 	// The length of a day.
 	Period policy.Time `yaml:"period" json:"period" need:"yes"`
@@ -214,7 +215,7 @@ var widest = 1 / math.Sqrt(3)
 func (s Steps) validate() error {
 	d := s.kind()
 	needs := func(field, example string) error {
-		return errs.Fieldf("steps."+field, "is missing: %s needs it, for example %s", d, example)
+		return errs.Fieldf("steps."+field, "is missing: the distribution %s needs it, for example %s", d, example)
 	}
 	switch {
 	case !slices.Contains(Distributions, d):
@@ -224,11 +225,11 @@ func (s Steps) validate() error {
 		}
 		return errs.Fieldf("steps.distribution", "%q is not a distribution; choose one of %s", d, strings.Join(names, ", "))
 	case s.Sigma != nil && d == Trace:
-		return errs.Fieldf("steps.sigma", "a trace already contains its variation; remove sigma")
+		return errs.Fieldf("steps.sigma", "does not apply to the distribution %s, because the trace contains the variation: remove sigma", d)
 	case s.Shape != nil && d != Pareto:
-		return errs.Fieldf("steps.shape", "%s has no shape: only pareto has one; remove shape", d)
+		return errs.Fieldf("steps.shape", "applies only to the distribution %s, not to %s: remove shape", Pareto, d)
 	case s.File != "" && d != Trace:
-		return errs.Fieldf("steps.file", "%s takes no file: only trace does; remove file", d)
+		return errs.Fieldf("steps.file", "applies only to the distribution %s, not to %s: remove file", Trace, d)
 	case s.File == "" && d == Trace:
 		return needs("file", "traces/steps.csv")
 	case s.Sigma == nil && (d == Normal || d == LogNormal):
@@ -244,7 +245,7 @@ func (s Steps) validate() error {
 	}
 	most := map[Distribution]float64{Uniform: widest, Normal: 1, LogNormal: 3, Pareto: 10}[d]
 	if !(*s.Sigma >= 0 && *s.Sigma <= most) {
-		return errs.Fieldf("steps.sigma", "is %v: with %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
+		return errs.Fieldf("steps.sigma", "is %v: with the distribution %s, it must lie between 0 and %.3g", *s.Sigma, d, most)
 	}
 	return nil
 }
@@ -266,33 +267,39 @@ func (s Steps) String() string {
 	switch {
 	case s.TakesJitter():
 		return "uniform, by inner_step_jitter"
+	case s.File != "" && len(s.Ratios) > 0:
+		return fmt.Sprintf("%s %s, %s", s.kind(), s.File, errs.Count(len(s.Ratios), "duration"))
 	case s.File != "":
-		return fmt.Sprintf("as measured (%s, durations: %d)", s.File, len(s.Ratios))
+		return fmt.Sprintf("%s %s", s.kind(), s.File)
 	case s.Shape != nil:
 		return fmt.Sprintf("%s, shape %v", s.kind(), *s.Shape)
 	}
 	return fmt.Sprintf("%s, sigma %v", s.kind(), *s.Sigma)
 }
 
+// usual compares a duration with its usual length.
+func usual(factor float64) string {
+	if factor == 1 {
+		return "as long as usual"
+	}
+	return fmt.Sprintf("%v times as long as usual", factor)
+}
+
 // Describe describes the section's effect on inner steps, a line for each part.
 func (s *Spec) Describe() []string {
 	lines := []string{"steps: " + s.Steps.String()}
 	for _, c := range s.Classes {
-		workers := "workers"
-		if len(c.IDs) == 1 {
-			workers = "worker"
-		}
-		line := fmt.Sprintf("class %s: %d %s with steps that take %v times as long as usual", c.Name, len(c.IDs), workers, c.Factor)
+		line := fmt.Sprintf("class %s: %s with steps that take %s", c.Name, errs.Count(len(c.IDs), "worker"), usual(c.Factor))
 		if c.Phase != 0 {
 			line += fmt.Sprintf(", and a diurnal load that runs %v of a day ahead", c.Phase)
 		}
 		lines = append(lines, line)
 	}
 	if n := s.Noise; n != nil {
-		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %v times as long as usual (%d µs on average)", n.MeanOK, n.SlowFactor, n.MeanSlow))
+		lines = append(lines, fmt.Sprintf("noise: phases at normal speed (%d µs on average) alternate with phases in which steps take %s (%d µs on average)", n.MeanOK, usual(n.SlowFactor), n.MeanSlow))
 	}
 	if h := s.Thermal; h != nil {
-		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %v times as long as usual", h.Heat, h.Cool, h.SlowFactor))
+		lines = append(lines, fmt.Sprintf("thermal: %d µs at normal speed alternate with %d µs in which steps take %s", h.Heat, h.Cool, usual(h.SlowFactor)))
 	}
 	if d := s.Diurnal; d != nil {
 		lines = append(lines, fmt.Sprintf("diurnal: over a day of %d µs, steps take between %.4g and %.4g times as long as usual", d.Period, 1-d.Amplitude, 1+d.Amplitude))

@@ -17,7 +17,12 @@ type TraceError struct {
 	Problem string
 }
 
-func (e *TraceError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Problem) }
+func (e *TraceError) Error() string {
+	if e.Line == 0 {
+		return e.Problem
+	}
+	return fmt.Sprintf("line %d: %s", e.Line, e.Problem)
+}
 
 // ParseDurations reads measured durations of inner steps and returns them
 // divided by their mean. Each line has a positive number in any unit, or
@@ -43,7 +48,7 @@ func ParseDurations(text []byte) ([]float64, error) {
 		case err != nil:
 			return nil, &TraceError{line, fmt.Sprintf("%.40q is not a number; write one duration per line", last)}
 		case !(d > 0 && d <= 1e15):
-			return nil, &TraceError{line, fmt.Sprintf("the duration is %v; it must be above 0, and at most 1e15", d)}
+			return nil, &TraceError{line, fmt.Sprintf("the duration is %v; it must lie in (0, 1e15]", d)}
 		case len(all) == maxDurations:
 			return nil, &TraceError{line, fmt.Sprintf("there are more than %d durations; leave some out", maxDurations)}
 		}

@@ -205,12 +205,12 @@ func TestStepsFollowTheSpeed(t *testing.T) {
 
 func TestParseDurations(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "line 0: the file has no durations; write one per line",
-		"step_ms\n":                    "line 0: the file has no durations; write one per line",
+		"":                             "the file has no durations; write one per line",
+		"step_ms\n":                    "the file has no durations; write one per line",
 		"# x\n\n1\nfast\n":             `line 4: "fast" is not a number; write one duration per line`,
-		"1\n0\n":                       "line 2: the duration is 0; it must be above 0, and at most 1e15",
-		"1,2\n3,-4\n":                  "line 2: the duration is -4; it must be above 0, and at most 1e15",
-		"NaN\n":                        "line 1: the duration is NaN; it must be above 0, and at most 1e15",
+		"1\n0\n":                       "line 2: the duration is 0; it must lie in (0, 1e15]",
+		"1,2\n3,-4\n":                  "line 2: the duration is -4; it must lie in (0, 1e15]",
+		"NaN\n":                        "line 1: the duration is NaN; it must lie in (0, 1e15]",
 		strings.Repeat("1\n", 100_001): "line 100001: there are more than 100000 durations; leave some out",
 	} {
 		if _, err := work.ParseDurations([]byte(text)); err == nil || err.Error() != want {
@@ -242,4 +242,23 @@ func FuzzParseDurations(f *testing.F) {
 			t.Fatalf("the ratios' mean is %v", sum/n)
 		}
 	})
+}
+
+func TestDescribe(t *testing.T) {
+	spec := work.Spec{
+		Steps:   work.Steps{Distribution: work.Trace, File: "x.csv", Ratios: []float64{1}},
+		Classes: []work.Class{{Name: "fast", IDs: []policy.ID{0}, Factor: 1}, {Name: "slow", IDs: []policy.ID{1, 2}, Factor: 2.5}},
+	}
+	want := []string{
+		"steps: trace x.csv, 1 duration",
+		"class fast: 1 worker with steps that take as long as usual",
+		"class slow: 2 workers with steps that take 2.5 times as long as usual",
+	}
+	if got := spec.Describe(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	spec.Steps.Ratios = nil // before the file is read
+	if got := spec.Steps.String(); got != "trace x.csv" {
+		t.Errorf("%q", got)
+	}
 }

@@ -33,7 +33,7 @@ class Deadline:
         for name, value in reset["parameters"].items():
             setattr(self, name, value)
         if not self.quorum > 0:
-            raise ValueError(f"quorum is {self.quorum}; it must lie in (0, 1]")
+            raise ValueError(f"quorum is {self.quorum}: it must lie in (0, 1]")
         self.members = {}
         self.first = 0  # what the median member needed for the first round; 0: not known
 

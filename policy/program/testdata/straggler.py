@@ -41,7 +41,7 @@ class Straggler:
         for name, value in reset["parameters"].items():
             setattr(self, name, value)
         if not self.quorum > 0:
-            raise ValueError(f"quorum is {self.quorum}; it must lie in (0, 1]")
+            raise ValueError(f"quorum is {self.quorum}: it must lie in (0, 1]")
         self.floor = max(self.min_slack, reset["min_slack_us"])
         self.members = {}
         self.rounds = []  # offsets of arrivals

@@ -22,7 +22,7 @@ class Deadline(tb.Policy):
 
     def validate(self):
         if not 0 < self.quorum <= 1:
-            return f"quorum is {self.quorum}; it must lie in (0, 1]"
+            return f"quorum is {self.quorum}: it must lie in (0, 1]"
         self.typical = 0  # what the median member needed for the first round
         return None
 

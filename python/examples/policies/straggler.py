@@ -25,7 +25,7 @@ class Straggler(tb.Policy):
 
     def validate(self):
         if not 0 < self.quorum <= 1:
-            return f"quorum is {self.quorum}; it must lie in (0, 1]"
+            return f"quorum is {self.quorum}: it must lie in (0, 1]"
         self.history = []  # a list of arrival offsets for each closed round
         self.rounds = 0
         return None

@@ -557,10 +557,11 @@ class Steps(_Fields):
     distribution: the distribution of a step's duration. All keep its mean (uniform | normal |
         lognormal | pareto | trace, default "uniform")
     sigma: the standard deviation over the mean or, for `lognormal`, of the logarithm. `normal`,
-        `lognormal` and `pareto` need it, and most take less than the largest value here.
+        `lognormal` and `pareto` need it. The largest value depends on the distribution.
     shape: for `pareto`, in place of `sigma`: the exponent.
     file: for `trace`, which needs it: a file beside or below the scenario's. It has durations
-        in any unit, one a line (of CSV the last column). A header and lines with # are skipped.
+        in any unit, one a line (in CSV, the last column). A header and lines with # are
+        skipped.
     """
 
     distribution: Optional[str] = None
@@ -624,7 +625,7 @@ class Diurnal(_Fields):
     """Diurnal is load that follows the time of day: steps take 1 + amplitude·sin(2π(t/period +
     phase)) times as long.
 
-    amplitude: inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) as long,
+    amplitude: inner steps take 1 + `amplitude` · sin 2π(t ÷ `period` + `phase`) times as long,
         updated a thousand times a day.
     period: the length of a day (µs)
     phase: the time of day at which the run begins, as a fraction of a day. The class's phase is
@@ -656,7 +657,7 @@ class Train(_Fields):
     group_world_size: workers in a replica group of torchft, in the order of their ids. They are
         its ranks, each with a part of the stand-in's parameters (default 1)
     program: for `program`, which needs it: the program and its arguments, without a shell. It
-        is looked for as a shell does, or from the folder of the scenario's file if there is a
+        is found as a shell finds it, or from the folder of the scenario's file if there is a
         slash in it. It runs in that folder.
     time_limit: for `program`: the real time that the program may take to join, for an inner
         step, and to hand its parameters over (such as "25ms", default "1m0s")
@@ -716,12 +717,12 @@ class OuterOptimiser(_Fields):
     """Outer is the outer optimiser, and the part of the parameters that a round exchanges.
 
     rate: the learning rate of outer steps (default 0.7)
-    momentum: the Nesterov momentum of outer steps, below 1. DiLoCo's 0.7 and 0.9 need a hundred
-        rounds to pay; for short runs take 0.7 and 0.5 (default 0.9)
+    momentum: the Nesterov momentum of outer steps, below 1. DiLoCo's rate 0.7 and momentum 0.9
+        pay after a hundred rounds. For short runs take 0.7 and 0.5 (default 0.9)
     fragments: the number of parts to which the blocks of layers are dealt. A round exchanges
         one of them, in turn (default 1)
-    mix: the share of its local parameters that a worker keeps of a fragment when the fragment's
-        outer step arrives (default 0)
+    mix: when a fragment's outer step arrives, a worker keeps this share of the fragment's local
+        parameters (default 0)
     overlap: inner steps of the next round that workers take while a round is reduced. It is at
         most `inner_steps` (default 0)
     correction: with `eager`, a worker adds the expected effect of its own contribution under
@@ -776,8 +777,8 @@ class AdaptiveParameters(_Fields):
 
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.5)
-    z: spreads to wait beyond a member's typical duration. Of healthy members whose logarithms
-        are normal, 0.13 % take longer than 3 (default 3)
+    z: spreads to wait beyond a member's typical duration. If the logarithms of durations are
+        normal, 0.13 % of durations exceed 3 spreads (default 3)
     window: durations kept of a member (default 8)
     gain: the least increase in contributions per time, as a fraction, for which slow members
         are left out (default 0.05)
@@ -829,8 +830,8 @@ class QuorumParameters(_Fields):
     in the round before have arrived; else join_timeout after the first arrival, if more than
     half of the members and at least min_replicas have arrived. It evicts nobody.
 
-    min_replicas: members that must have arrived, unless they are those of the round before
-        (default 1)
+    min_replicas: members that must have arrived, unless all participants of the previous round
+        have (default 1)
     join_timeout: the time from the first arrival until the round may close, as in torchft's
         tests (µs, default 100000)
     """
@@ -862,14 +863,14 @@ class StragglerParameters(_Fields):
 
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.75)
-    k: median absolute deviations of tolerance. Raising it waits longer for workers whose times
-        vary (default 3)
+    k: tolerated median absolute deviations. With more, rounds wait longer for workers whose
+        times vary (default 3)
     window: number of arrival offsets to look back on. Rounds are kept or forgotten whole,
         because the last offsets of a round are its slowest. The last round is always kept
         (default 32)
     min_history: closed rounds before the first deadline (default 1)
     min_slack: the least time between the first arrival and the deadline (µs, default 1)
-    sideline_limit: rounds in a row that a member may miss; the next one evicts it. The rounds
+    sideline_limit: rounds in a row that a member may miss. The next miss evicts it. The rounds
         of a joiner's first fetch do not count (default 2)
     finish_steps: A sidelined member finishes its inner steps before it catches up. Without it,
         the member drops them when the next round begins. The missed round does not use them
@@ -890,8 +891,8 @@ class TorchftParameters(_Fields):
     """Policy has the parameters of the lighthouse and of the managers. Times are in
     microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 
-    min_replicas: workers, or replica groups, that a quorum needs, and an outer step to count.
-        Only more than half of them guarantee that there is one quorum at a time (default 1)
+    min_replicas: workers, or replica groups, that a quorum and a counted outer step need. Only
+        more than half of them guarantee that there is one quorum at a time (default 1)
     join_timeout: the time to wait for other live workers, from the first request for a quorum.
         0 takes 2 heartbeat timeouts, as in torchft's README (µs, default 0)
     heartbeat_timeout: silence that counts as death, at least 2 `heartbeat_period`. 0 takes
@@ -900,14 +901,14 @@ class TorchftParameters(_Fields):
         heartbeat timeouts (µs, default 0)
     timeout: the time from a quorum until its outer step fails. 0 takes 12 heartbeat timeouts
         (µs, default 0)
-    quorum_retries: repeats of a request that was lost with a lighthouse that forgets. Then the
-        worker waits for `quorum_timeout`, and dies (default 0)
-    max_retries: failed commits in a row that a group survives; it dies of one more
-        (`reduce_failed`). 0 is any number, torchft's default. torchft's own 0, none, is not
-        available (default 0)
+    quorum_retries: repeats of a request that a restarted lighthouse has forgotten. After them,
+        the worker waits for `quorum_timeout`, and dies (default 0)
+    max_retries: failed commits in a row that a group survives. One more kills it
+        (`reduce_failed`). 0 is any number, torchft's default. torchft's own 0 allows none, and
+        is not available (default 0)
     restarts: restarts of a group that died of `quorum_timeout` or `max_retries` (default 0)
-    shrink_until: outer steps for which contributors ask with `shrink_only`: they let in no
-        others than those of the last quorum (default 0)
+    shrink_until: outer steps for which contributors ask with `shrink_only`, which admits only
+        members of the last quorum (default 0)
     sync: A group that heals takes part with its donor's contribution, as in torchft with
         `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros (default
         false)

@@ -61,7 +61,7 @@ def load_model(path):
         head = json.loads(file.readline())
         params = numpy.frombuffer(file.read(), dtype="<f4")
     if params.size != head.get("parameters", params.size):
-        raise ValueError("%s contains %d parameters instead of %d: the file is damaged" % (path, params.size, head["parameters"]))
+        raise ValueError("%s contains %d parameters instead of %d, so it is damaged" % (path, params.size, head["parameters"]))
     return params.astype(numpy.float32)
 
 
@@ -154,8 +154,8 @@ class Run:
             os.fstat(self._memory)
         except OSError:
             raise RuntimeError(
-                "descriptors %d and %d, over which testbed and this program speak, are closed: a launcher between testbed and this process closes "
-                "inherited descriptors. Pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program in train.program" % (2 * (fd, self._memory))
+                "the descriptors %d and %d, which connect this program to testbed, are closed: a launcher between testbed and this process closes "
+                "inherited descriptors; pass them on (subprocess.run(…, pass_fds=(%d, %d))), or name this program in train.program" % (2 * (fd, self._memory))
             ) from None
 
     def init(self, params, validate=None):
@@ -220,7 +220,7 @@ class Run:
             self._other, self._over = m, True
             raise _Over()
         if m["type"] not in types:
-            raise RuntimeError("testbed sent the message %r, which is not expected here" % m["type"])
+            raise RuntimeError("testbed sent the unexpected message %r" % m["type"])
         return m
 
     def __iter__(self):
@@ -327,7 +327,7 @@ class _Alone:
 
     def __init__(self, rounds=3, inner_steps=4, seed=0):
         if rounds < 1 or inner_steps < 1:
-            raise ValueError("standalone: rounds and inner_steps must be at least 1, not %s and %s" % (rounds, inner_steps))
+            raise ValueError("standalone has rounds %s and inner_steps %s: both must be at least 1" % (rounds, inner_steps))
         self._rounds, self._steps, self._round, self._losses = rounds, inner_steps, 0, []
         self._said = collections.deque([dict(type="welcome", version=VERSION, role="init", worker=0, workers=1, seed=seed, inner_steps=inner_steps, rounds=rounds)])
 

@@ -16,7 +16,7 @@ def _axes(ax: Optional["Axes"], size: Tuple[float, float] = (8, 4)) -> "Axes":
     try:
         from matplotlib import pyplot
     except ImportError:
-        raise ImportError("plot() needs matplotlib: pip install matplotlib") from None
+        raise ImportError("plot() needs matplotlib; run pip install matplotlib") from None
     return pyplot.subplots(figsize=size, constrained_layout=True)[1]
 
 
@@ -70,7 +70,7 @@ def losses(results: Sequence["Result"], ax: Optional["Axes"] = None) -> "Axes":
         (line,) = ax.plot([_ms(t) for t, _ in points], [loss for _, loss in points], label=label, color=colors.get(r.policy))
         colors[r.policy] = line.get_color()
     if not some:
-        raise ValueError("no result has a validation loss; simulate a scenario that has a section train, with train=True")
+        raise ValueError("no result has a validation loss; play a scenario whose section train trains a model, with train=True in simulations")
     ax.set_xlabel("scenario time in ms")
     ax.set_ylabel("validation loss")
     ax.legend()

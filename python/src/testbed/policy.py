@@ -154,7 +154,8 @@ class Policy:
         known = self.parameters()
         for name, value in parameters.items():
             if name not in known:
-                raise TypeError("%s has no parameter %s; its parameters are %s" % (type(self).__name__, name, ", ".join(known) or "none"))
+                others = "its parameters are " + ", ".join(known) if known else "it has no parameters"
+                raise TypeError("%s has no parameter %s; %s" % (type(self).__name__, name, others))
             setattr(self, name, _typed(name, value, known[name].kind))
         problem = self.validate()
         if problem:
@@ -198,7 +199,8 @@ class Policy:
                 spread = next((m for m in hint.__metadata__ if isinstance(m, Range)), None)
                 hint = typing.get_args(hint)[0]
             if hint not in _KINDS:
-                raise TypeError("%s.%s is %s; a parameter must be an int, a float, a bool or a str" % (cls.__name__, name, hint))
+                given = getattr(hint, "__name__", hint)
+                raise TypeError("%s.%s has the type %s; a parameter must be an int, a float, a bool or a str" % (cls.__name__, name, given))
             found[name] = _Parameter(hint, _typed(name, getattr(cls, name), hint), spread)
         return found
 
@@ -233,7 +235,7 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or kind is int and isinstance(value, bool):
-        raise TypeError("%s is %r; it must be %s" % (name, value, _KINDS[kind]))
+        raise TypeError("%s is %r: it must be of the type %s" % (name, value, kind.__name__))
     return value
 
 
@@ -263,12 +265,12 @@ class _Answerer:
                 return {}
             if not isinstance(d, Deadline):
                 d = Deadline(d)
-            return {"deadline": {"at_us": _whole(d.at), "numbers": {k: _number(v) for k, v in d.numbers.items()}}}
+            return {"deadline": {"at_us": _whole(d.at, "deadline", " of microseconds"), "numbers": {k: _number(v) for k, v in d.numbers.items()}}}
         if ask == "enough":
-            needed, enough = _pair(self._policy.enough(r))
+            needed, enough = _pair(self._policy.enough(r), "number of needed arrivals")
             return {"enough": enough, "needed": needed}
         if ask == "late":
-            limit, evict = _pair(self._policy.late(r, _member(q["member"])))
+            limit, evict = _pair(self._policy.late(r, _member(q["member"])), "number of tolerated misses")
             return {"evict": evict, "limit": limit}
         if ask == "closed":
             self._policy.closed(r)
@@ -292,9 +294,7 @@ class _Answerer:
         for name, value in q.get("parameters", {}).items():
             setattr(self._policy, name, _typed(name, value, known[name].kind))
         problem = self._policy.validate()
-        if problem:
-            raise ValueError(problem)
-        return {}
+        return {"error": problem} if problem else {}
 
     def _round(self, q: Mapping[str, Any]) -> Round:
         for m in q.get("members", ()):
@@ -313,17 +313,21 @@ def _member(m: Mapping[str, Any]) -> Member:
     return Member(m["id"], m.get("arrived_us"), m.get("began_us"), m.get("lag_us", 0), m.get("misses", 0))
 
 
-def _pair(answer: Union[bool, Tuple[int, bool]]) -> Tuple[int, bool]:
+def _pair(answer: Union[bool, Tuple[int, bool]], what: str) -> Tuple[int, bool]:
     if isinstance(answer, tuple):
-        return _whole(answer[0]), bool(answer[1])
+        return _whole(answer[0], what), bool(answer[1])
     return 0, bool(answer)
 
 
-def _whole(value: Any) -> int:
+def _whole(value: Any, what: str, of: str = "") -> int:
     """A whole number; numpy's whole numbers are allowed."""
-    number = int(value)
-    if number != value:
-        raise ValueError("%r is not a whole number of microseconds; round it" % (value,))
+    number: Optional[int]
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise ValueError("the %s is %r: it must be a whole number%s" % (what, value, of))
     return number
 
 

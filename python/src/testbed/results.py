@@ -89,7 +89,7 @@ class Events(Sequence[Event]):
         return _frame(rows, ["worker"])
 
     def __repr__(self) -> str:
-        return "<%d events>" % len(self)
+        return "<%s>" % _count(len(self), "event")
 
 
 @dataclass
@@ -284,7 +284,7 @@ class Result:
         if by == "worker":
             return _frame(self._by_worker(), ["arrived_us", "began_us", "reduce_us"])
         if by != "round":
-            raise ValueError("by is %r: it must be round, worker or event" % (by,))
+            raise ValueError('by is %r: it must be "round", "worker" or "event"' % (by,))
         rows = []
         for r in self.rounds:
             rows.append({
@@ -328,14 +328,14 @@ class Result:
             return plots.timeline(self, ax)
         if kind == "loss":
             return plots.losses([self], ax)
-        raise ValueError("kind is %r: it must be timeline or loss" % (kind,))
+        raise ValueError('kind is %r: it must be "timeline" or "loss"' % (kind,))
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
         """Writes the report, one HTML file, into the run directory or to out."""
         from . import verbs
 
         if self.dir is None:
-            raise TestbedError("this result has no run directory: only tb.run and tb.compare write one")
+            raise TestbedError("this result is not of a real run, so it has no directory; call report() of its comparison, or play the scenario with testbed.run")
         return verbs.report(self.dir, out=out)
 
     def __repr__(self) -> str:
@@ -439,7 +439,7 @@ class Comparison:
                 pairs.setdefault(r.seed, {})[r.policy] = r.wall_clock_us
         ratios = sorted(by[self.policies[0]] / by[name] for by in pairs.values() if name in by and self.policies[0] in by)
         if not ratios:
-            raise TestbedError("no seed was complete under both %s and %s in the world %s" % (self.policies[0], name, world))
+            raise TestbedError("no seed has complete runs of both %s and %s in the world %s" % (self.policies[0], name, world))
         middle = len(ratios) // 2
         return ratios[middle] if len(ratios) % 2 else (ratios[middle - 1] + ratios[middle]) / 2
 
@@ -478,14 +478,14 @@ class Comparison:
             return plots.wall_clocks(self, ax)
         if kind == "loss":
             return plots.losses([r for w, r in self.results() if w == ("real" if self.real else "sim_links")], ax)
-        raise ValueError("kind is %r: it must be trade-off, wall-clock or loss" % (kind,))
+        raise ValueError('kind is %r: it must be "trade-off", "wall-clock" or "loss"' % (kind,))
 
     def report(self, out: Optional[Union[str, Path]] = None) -> Path:
         """Writes the report, one HTML file, into the comparison's directory or to out."""
         from . import verbs
 
         if self.dir is None:
-            raise TestbedError("this comparison has no directory, so there is no record for a report")
+            raise TestbedError("this comparison has no directory, so there is no record for a report; load the comparison from its directory with testbed.load")
         return verbs.report(self.dir, out=out)
 
     def __repr__(self) -> str:
@@ -553,11 +553,11 @@ class Sweep:
         from . import verbs
 
         if self.dir is None:
-            raise TestbedError("this sweep has no directory, so there is no record for a report")
+            raise TestbedError("this sweep has no directory, so there is no record for a report; load the sweep from its directory with testbed.load")
         return verbs.report(self.dir, out=out)
 
     def __repr__(self) -> str:
-        return "<Sweep of %s: %d points>" % (self.data["scenario"], self.data["done"])
+        return "<Sweep of %s: %s>" % (self.data["scenario"], _count(self.data["done"], "point"))
 
     def _repr_html_(self) -> str:
         names = [f["field"] for f in self.data.get("fields") or []]
@@ -589,7 +589,7 @@ class Tuning:
         return _frame(self.front)
 
     def __repr__(self) -> str:
-        return "<Tuning of %s: %d on the front of %d points>" % (self.data["scenario"], len(self.front), self.data["points"])
+        return "<Tuning of %s: %d of %s on the front>" % (self.data["scenario"], len(self.front), _count(self.data["points"], "point"))
 
     def _repr_html_(self) -> str:
         rows = [[p["policy"], "%s µs" % format(round(p["wall_clock_us"]), ","), "%.1f %%" % (100 * p["lost"]) if "lost" in p else ""] for p in self.front]
@@ -613,12 +613,16 @@ class Document:
         return "<Document with %s>" % ", ".join(self.data) if isinstance(self.data, dict) else repr(self.data)
 
 
+def _count(n: int, thing: str) -> str:
+    return "%d %s%s" % (n, thing, "" if n == 1 else "s")
+
+
 def _frame(rows: List[Dict[str, Any]], whole: Sequence[str] = ()) -> "pandas.DataFrame":
     """A frame. The columns in whole contain whole numbers or missing values."""
     try:
         import pandas
     except ImportError:
-        raise ImportError("to_frame() needs pandas: pip install pandas") from None
+        raise ImportError("to_frame() needs pandas; run pip install pandas") from None
     frame: pandas.DataFrame = pandas.DataFrame(rows)
     for name in whole:
         if name in frame:

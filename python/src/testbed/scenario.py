@@ -54,7 +54,7 @@ class Scenario(ScenarioFields):
         """The scenario in a file, in JSON or YAML. churn's files are allowed, too."""
         path = Path(path)
         if not path.exists():
-            raise FileNotFoundError("%s: there is no such file" % path)
+            raise FileNotFoundError("there is no file %s" % path)
         sc = cls._read(str(path.resolve()))
         sc.base = str(path.resolve().parent)
         if sc.name is None:
@@ -189,7 +189,7 @@ def _encode(value: Any) -> Any:
 
 def _decode(cls: Type[T], data: Any, path: str) -> T:
     if not isinstance(data, dict):
-        raise UsageError("%s must be an object" % (path or "a scenario"))
+        raise UsageError("%s must be an object with fields" % (path or "a scenario"))
     hints = typing.get_type_hints(cls, vars(_fields))
     known = {_name(f.name): f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values = {}
@@ -203,7 +203,8 @@ def _decode(cls: Type[T], data: Any, path: str) -> T:
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
     ]
     if missing:
-        raise UsageError("%s is missing; add it" % ", ".join(path + "." + m if path else m for m in missing))
+        names = ", ".join(path + "." + m if path else m for m in missing)
+        raise UsageError("%s %s" % (names, "is missing: add it" if len(missing) == 1 else "are missing: add them"))
     return cls(**values)
 
 

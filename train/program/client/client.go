@@ -82,8 +82,11 @@ func Join() (*Run, error) {
 }
 
 func (r *Run) welcome(m wire.Message) error {
-	if m.Type != wire.Welcome || m.Version != wire.Version {
-		return fmt.Errorf("joining the run: testbed speaks version %d of the protocol, but this program speaks version %d", m.Version, wire.Version)
+	if m.Type != wire.Welcome {
+		return fmt.Errorf("joining the run: testbed sent the unexpected message %q", m.Type)
+	}
+	if m.Version != wire.Version {
+		return fmt.Errorf("joining the run: testbed speaks version %d of the protocol, but this program speaks version %d; build both from one version", m.Version, wire.Version)
 	}
 	r.role, r.Worker, r.Workers, r.Seed, r.InnerSteps, r.OuterSteps = m.Role, m.Worker, m.Workers, m.Seed, m.InnerSteps, m.Rounds
 	return nil
@@ -312,10 +315,10 @@ func (d *Round) end() error {
 	case !d.finished:
 		return fmt.Errorf("round %d ended before its inner steps were done; run the loop over Steps to its end", d.Number)
 	case len(d.State) > d.run.StateBytes:
-		return fmt.Errorf("the state after round %d has %d bytes, above StateBytes, which is %d", d.Number, len(d.State), d.run.StateBytes)
+		return fmt.Errorf("the state after round %d has %d bytes, but StateBytes is %d: raise StateBytes", d.Number, len(d.State), d.run.StateBytes)
 	}
 	if len(d.Params) != d.run.size {
-		return fmt.Errorf("%d parameters are handed over after round %d, but the run has %d", len(d.Params), d.Number, d.run.size)
+		return fmt.Errorf("the program handed over %d parameters after round %d, but the run has %d", len(d.Params), d.Number, d.run.size)
 	}
 	copy(d.run.floats(d.run.layout.Local), d.Params)
 	copy(d.run.shared[d.run.layout.StateOut:], d.State)

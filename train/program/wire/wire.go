@@ -136,7 +136,7 @@ func NewLayout(join Message) (*Layout, error) {
 func Encode(m Message) ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("encoding a message of type %s: %w", m.Type, err)
+		return nil, fmt.Errorf("encoding a message of type %q: %w", m.Type, err)
 	}
 	return data, nil
 }
@@ -169,9 +169,9 @@ func FromProgram(data []byte) (Message, error) {
 	case m.Type == Join && m.Version != Version:
 		return Message{}, fmt.Errorf("the message is of version %d of the protocol, but testbed uses version %d", m.Version, Version)
 	case (m.Type == Done || m.Type == Loss) && m.Loss == nil:
-		return Message{}, fmt.Errorf("a message of type %s has no finite loss: send the loss as a finite number", m.Type)
+		return Message{}, fmt.Errorf("a message of type %q has no finite loss: send the loss as a finite number", m.Type)
 	case m.State < 0 || m.Attempt < 0 || m.Step < 0:
-		return Message{}, fmt.Errorf("a message of type %s has a negative number", m.Type)
+		return Message{}, fmt.Errorf("a message of type %q has a negative number", m.Type)
 	}
 	return m, nil
 }
