@@ -130,7 +130,7 @@ type Stack struct {
 	// Programs of the stack that ended by themselves with an error.
 	Failures []string `json:"failures,omitempty"`
 	// Contradictions between workers' reports, and between a report and the
-	// [lanes](stacks.md#who-took-part) of an average.
+	// [lanes](stacks.md#participants-of-a-round) of an average.
 	Disputes []string `json:"disputes,omitempty"`
 }
 
