@@ -127,10 +127,10 @@ type Stack struct {
 	Missed []string `json:"missed,omitempty"`
 	// Failed reductions, as workers reported them.
 	FailedReductions int `json:"failed_reductions"`
-	// Programs of the stack that ended by themselves with an error.
+	// Programs that failed or ended early, and a time-out that ended the run.
 	Failures []string `json:"failures,omitempty"`
 	// Contradictions between workers' reports, and between a report and the
-	// [lanes](stacks.md#who-took-part) of an average.
+	// [lanes](stacks.md#participants-of-a-round) of an average.
 	Disputes []string `json:"disputes,omitempty"`
 }
 

@@ -6,8 +6,8 @@ func init() {
 	policy.Register("patience", "once a share has arrived, wait a little longer", &Patience{Share: 0.5, Longer: 0.25})
 }
 
-// Patience waits until Share of the members have arrived. It then waits for the
-// others, for Longer times as long as the first wait took.
+// Patience waits until the fraction Share of the members has arrived. It then
+// waits for the others, for Longer × this time, but at least for MinSlack.
 type Patience struct {
 	Share  float64 `yaml:"share" json:"share"`
 	Longer float64 `yaml:"longer" json:"longer"`
