@@ -14,20 +14,20 @@ import (
 type Outer struct {
 	// The learning rate of outer steps.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
-	// The Nesterov momentum of outer steps, below 1. DiLoCo's 0.7 and 0.9 need a hundred
-	// rounds to pay; for short runs take 0.7 and 0.5.
+	// The Nesterov momentum of outer steps. DiLoCo's rate 0.7 and momentum 0.9 pay only
+	// after a hundred rounds. For short runs, use 0.7 and 0.5.
 	Momentum *float64 `yaml:"momentum" json:"momentum,omitempty"`
-	// The number of parts to which the blocks of layers are dealt. A round exchanges one
-	// of them, in turn.
+	// The number of parts into which the blocks of layers are dealt. Each round
+	// exchanges one part, in turn.
 	Fragments int `yaml:"fragments" json:"fragments,omitempty"`
 	// The share of its local parameters that a worker keeps of a fragment when the
 	// fragment's outer step arrives.
 	Mix float64 `yaml:"mix" json:"mix,omitempty"`
-	// Inner steps of the next round that workers take while a round is reduced. It is at
-	// most `inner_steps`.
+	// The number of inner steps of the next round that workers take during a reduction,
+	// at most `inner_steps`.
 	Overlap int `yaml:"overlap" json:"overlap,omitempty"`
-	// With `eager`, a worker adds the expected effect of its own contribution under way
-	// to outer steps that come a round late. If absent, it does not.
+	// With `eager`, a worker that receives an outer step a round late also adds the
+	// expected effect of its own next contribution.
 	Correction string `yaml:"correction" json:"correction,omitempty"`
 }
 
