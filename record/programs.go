@@ -8,7 +8,7 @@ const ProgramsFile = "programs.jsonl"
 // The types of events of programs. Injects of links have the types of an Event:
 // Partition, Heal, LinkFault and LinkRestored.
 const (
-	// The programs are about to be started; `run` describes them.
+	// The programs are about to start. `run` describes them.
 	ProgramsBegin Type = "begin"
 	// The program of `node` has been started.
 	ProgramStart Type = "start"
@@ -18,7 +18,8 @@ const (
 	ProgramClock Type = "clock"
 	// The inject `op` has happened to `node`.
 	ProgramInject Type = "inject"
-	// A `Slow` of `node` is over, or the run: the shares of a processor.
+	// A `Slow` of `node`, or the run, has ended. The fields `share_…` report its
+	// effect.
 	ProgramSlowed Type = "slowed"
 	// A program has sent a mark.
 	ProgramMark Type = "mark"
@@ -29,7 +30,7 @@ const (
 	ProgramSignal Type = "signal"
 	// The traffic and the processor time of `node` so far, twice a second.
 	ProgramSample Type = "sample"
-	// All is over: the exit code, and the first failure as `cause`.
+	// All programs have ended. `code` is the exit code, and `cause` the first failure.
 	ProgramsFinish Type = "end"
 )
 
@@ -47,10 +48,9 @@ type ProgramEvent struct {
 	Signal string `json:"signal,omitempty"` // The signal.
 	// Whether `launch` had told the program to end.
 	Told bool `json:"told,omitempty"`
-	// What has started the clock, why a program could not be started, or the first
-	// failure.
+	// What started the clock, why a program could not start, or the first failure.
 	Cause  string      `json:"cause,omitempty"`
-	Op     string      `json:"op,omitempty"`     // The inject.
+	Op     string      `json:"op,omitempty"`     // The kind of inject.
 	From   string      `json:"from,omitempty"`   // The beginning of a path.
 	To     string      `json:"to,omitempty"`     // The end of a path.
 	IDs    []policy.ID `json:"ids,omitempty"`    // The workers concerned.
@@ -92,7 +92,7 @@ type ProgramsRun struct {
 	TimeScale float64  `json:"time_scale"`         // Real time divided by scenario time.
 	Dilation  float64  `json:"dilation,omitempty"` // [Time dilation](dilation.md).
 	Nodes     []string `json:"nodes"`              // The nodes of the network.
-	// The programs by node; of `testbed net`, `hub` or the node of `--at`.
+	// The programs by node. Under `testbed net`, the node is `hub` or that of `--at`.
 	Commands map[string][]string `json:"commands"`
 	// The [rule](programs.md#the-clock-of-injects) that starts the clock of the
 	// scenario.
