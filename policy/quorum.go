@@ -17,7 +17,7 @@ func init() {
 // arrived. It evicts nobody.
 type Quorum struct {
 	// The number of members, at least a majority, that must have arrived, unless all
-	// participants of the last round have.
+	// participants of the last round have arrived.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
 	// The time from the first arrival until the round may close. The default is from
 	// torchft's tests.

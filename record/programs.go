@@ -54,12 +54,12 @@ type ProgramEvent struct {
 	From   string      `json:"from,omitempty"`   // The beginning of a path.
 	To     string      `json:"to,omitempty"`     // The end of a path.
 	IDs    []policy.ID `json:"ids,omitempty"`    // The workers concerned.
-	Factor float64     `json:"factor,omitempty"` // Of `Slow`.
+	Factor float64     `json:"factor,omitempty"` // Of `Slow`: the factor.
 	// How many processes the inject applied to.
 	Processes *int `json:"processes,omitempty"`
-	// How many processes it could not end or stop.
+	// How many processes the inject could not end or stop.
 	Left int `json:"left,omitempty"`
-	// How long the inject took to be in place.
+	// How long the inject took to take effect.
 	Duration policy.Time `json:"duration_us,omitempty"`
 	Mark     string      `json:"mark,omitempty"` // The type of a mark.
 	// The other fields of a mark.
@@ -76,7 +76,7 @@ type ProgramEvent struct {
 	ShareBefore float64 `json:"share_before,omitempty"`
 	// The share that was intended.
 	ShareIntended float64 `json:"share_intended,omitempty"`
-	// The share that it used during the `Slow`.
+	// The share that the node used during the `Slow`.
 	ShareUsed float64 `json:"share_used,omitempty"`
 	// Of `begin`: the programs and their network.
 	Run *ProgramsRun `json:"run,omitempty"`

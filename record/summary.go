@@ -55,8 +55,8 @@ type Summary struct {
 	Rejoined []Membership `json:"rejoined"`
 	// Workers that were admitted again after an eviction.
 	Returned []Return `json:"returned,omitempty"`
-	// For each two [lineages](torchft.md#two-lineages), the first outer step that both
-	// have taken.
+	// For each pair of [lineages](torchft.md#two-lineages), the first outer step that
+	// both have taken.
 	Diverged []Divergence `json:"diverged,omitempty"`
 	// Outer steps that no worker holds any more.
 	Undone []Undoing `json:"undone,omitempty"`

@@ -54,7 +54,7 @@ type Work struct {
 type ClassWork struct {
 	Name string `json:"name"` // The name of the class.
 	// Outer steps taken while a worker of the class was present or evicted, summed over
-	// the class.
+	// the class's workers.
 	Rounds int `json:"rounds"`
 	// How many of `rounds` contain the worker's contribution.
 	Heard int     `json:"heard"`

@@ -40,9 +40,9 @@ type Against struct {
 	Speedups []SeedRatio `json:"speedups"`
 	// The estimate from `speedups`.
 	Speedup stats.Estimate `json:"speedup"`
-	// The faster policy, `no difference shown` if the interval contains 1, or `the
-	// seeds change nothing` if all ratios are equal. It is empty for fewer than three
-	// seeds.
+	// The faster policy, `no difference shown` if the interval contains 1 or all ratios
+	// are 1, or `the seeds change nothing` if all ratios are otherwise equal. It is
+	// empty for fewer than three ratios.
 	Finding string `json:"finding"`
 }
 

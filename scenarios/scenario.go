@@ -133,7 +133,7 @@ type Real struct {
 	Upload train.UploadSpec `yaml:"upload" json:"upload,omitzero"`
 	// The kernel's name for the congestion control of TCP connections in the nodes. It
 	// affects users' programs, stacks and rivals of the ring, but not workers, which
-	// use QUIC. The default applies if nodes may choose.
+	// use QUIC. The default applies if the kernel allows nodes to choose.
 	TCP string `yaml:"tcp" json:"tcp,omitempty"`
 	// The properties of the network's links.
 	Links shaping.Spec `yaml:"links" json:"links"`

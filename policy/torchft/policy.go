@@ -16,8 +16,8 @@ func init() {
 // Policy has the parameters of the lighthouse and of the managers. Times are in
 // microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 type Policy struct {
-	// The number of workers, or replica groups, that a quorum needs, and that an outer
-	// step needs to count. Only a majority guarantees a single quorum at a time.
+	// The least number of workers, or replica groups, in a quorum and in an outer step.
+	// Only a majority guarantees a single quorum at a time.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
 	// The time to wait for other live workers, from the first request for a quorum. 0
 	// means 2 × `heartbeat_timeout`, as in torchft's README.

@@ -154,7 +154,7 @@ class Real(_Fields):
     upload: outer states sent to a store on the network.
     tcp: the kernel's name for the congestion control of TCP connections in the nodes. It
         affects users' programs, stacks and rivals of the ring, but not workers, which use QUIC.
-        The default applies if nodes may choose (default "reno")
+        The default applies if the kernel allows nodes to choose (default "reno")
     links: the properties of the network's links.
     all_reduce: how workers average their pseudo-gradients.
     injects: faults and changes of links. The simulator's default network, which has no links,
@@ -836,7 +836,7 @@ class QuorumParameters(_Fields):
     half of the members and at least min_replicas have arrived. It evicts nobody.
 
     min_replicas: the number of members, at least a majority, that must have arrived, unless all
-        participants of the last round have (default 1)
+        participants of the last round have arrived (default 1)
     join_timeout: the time from the first arrival until the round may close. The default is from
         torchft's tests (µs, default 100000)
     """
@@ -896,9 +896,8 @@ class TorchftParameters(_Fields):
     """Policy has the parameters of the lighthouse and of the managers. Times are in
     microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 
-    min_replicas: the number of workers, or replica groups, that a quorum needs, and that an
-        outer step needs to count. Only a majority guarantees a single quorum at a time (default
-        1)
+    min_replicas: the least number of workers, or replica groups, in a quorum and in an outer
+        step. Only a majority guarantees a single quorum at a time (default 1)
     join_timeout: the time to wait for other live workers, from the first request for a quorum.
         0 means 2 × `heartbeat_timeout`, as in torchft's README (µs, default 0)
     heartbeat_timeout: the silence that counts as death, at least 2 × `heartbeat_period`. 0
