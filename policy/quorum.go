@@ -11,8 +11,8 @@ func init() {
 }
 
 // Quorum closes a round as torchft's lighthouse closes a quorum
-// (https://github.com/pytorch/torchft, src/lighthouse.rs): at once, when all
-// that took part in the round before have arrived; else JoinTimeout after the
+// (https://github.com/pytorch/torchft, src/lighthouse.rs): at once when all
+// participants of the last round have arrived, otherwise JoinTimeout after the
 // first arrival, if more than half of the members and at least MinReplicas have
 // arrived. It evicts nobody.
 type Quorum struct {

@@ -9,8 +9,8 @@ func init() {
 }
 
 // Straggler closes a round at an adaptive deadline, which lies
-// max(MinSlack, median + K·MAD) after its first arrival; median and MAD are
-// taken over the arrival offsets in the window.
+// max(MinSlack, median + K·MAD) after the round's first arrival. Median and MAD
+// are taken over the arrival offsets in the window.
 type Straggler struct {
 	// The fraction of the members, rounded up, that must have arrived before a round may
 	// close without the others.

@@ -3,11 +3,12 @@
 // The package is pure: it never touches the kernel.
 package shaping
 
-// Spec is the `real.links` section of a scenario. A property that is absent is
-// nil, so that "not given" and "zero" stay different. The closest level wins,
-// property by property: default, then group, then node or pair. Within a level,
-// explicit values win over its preset.
+// Spec is the `real.links` section of a scenario. The most specific level sets
+// a property: a node or pair, otherwise a group, otherwise default. Within a
+// level, explicit values override a preset.
 type Spec struct {
+	// Absent properties are nil, so that "not given" and "zero" stay different.
+
 	// The properties of all nodes and pairs, unless another section gives them.
 	Default Properties `yaml:"default" json:"default"`
 	// Sets of nodes, by name. A group's properties apply to the separate access link of
@@ -76,7 +77,7 @@ type Path struct {
 	Corrupt *Probability `yaml:"corrupt" json:"corrupt,omitempty"`
 }
 
-// Pair is the path from one node to another; the way back is its own pair.
+// Pair is the path from one node to another. The way back is a separate pair.
 type Pair struct {
 	// The node at which the path begins.
 	From string `yaml:"from" json:"from"`
@@ -93,8 +94,9 @@ type Group struct {
 	Access `yaml:",inline"`
 }
 
-// GroupPath is the path between the nodes of two groups: Between both ways,
-// or From one To the other. A group's path to itself joins its own nodes.
+// GroupPath is the path between the nodes of two groups: Between in both
+// directions, or From one To the other. A group's path to itself connects its
+// own nodes.
 type GroupPath struct {
 	// Two groups, for paths in both directions. The same group twice means the paths
 	// within it.

@@ -41,7 +41,7 @@ const (
 // Ops lists the injects.
 var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce}
 
-// Inject is something that happens to workers at a time.
+// Inject is a fault or change that happens to workers at a given time.
 type Inject struct {
 	// The kind of inject.
 	Op Op `yaml:"op" json:"op" need:"yes"`

@@ -29,7 +29,7 @@ const (
 	Down = "down"
 )
 
-// LinkInject is something that happens to a link for a while.
+// LinkInject is a fault or change of a link.
 type LinkInject struct {
 	// The kind of inject.
 	Op Op `yaml:"op" json:"op" need:"yes"`

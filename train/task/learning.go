@@ -45,7 +45,7 @@ type Spec struct {
 }
 
 // Model is the shape of CharLM's transformer, and what a step trains on. Fields
-// that are 0 have the values of charlm.Defaults.
+// that are 0 have their default values.
 type Model struct {
 	// The number of transformer blocks.
 	Layers int `yaml:"layers" json:"layers,omitempty"`
@@ -59,8 +59,8 @@ type Model struct {
 	Batch int `yaml:"batch" json:"batch,omitempty"` // sequences
 }
 
-// Inner is CharLM's inner optimiser, AdamW. Missing fields have the values of
-// charlm.Defaults.
+// Inner is CharLM's inner optimiser, AdamW. Missing fields have their default
+// values.
 type Inner struct {
 	// The learning rate.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`

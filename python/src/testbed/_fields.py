@@ -45,7 +45,7 @@ class WorkerSpec(_Fields):
 
 @dataclass(repr=False)
 class Inject(_Fields):
-    """Inject is something that happens to workers at a time.
+    """Inject is a fault or change that happens to workers at a given time.
 
     op: the kind of inject (Crash | Leave | Slow | Restore | Pause | Resume | Partition |
         ClearPartition | CoordinatorCrash | Restart | Fail | Preempt | FailReduce)
@@ -191,10 +191,9 @@ class Upload(_Fields):
 
 @dataclass(repr=False)
 class Links(_Fields):
-    """Spec is the `real.links` section of a scenario. A property that is absent is nil, so that
-    "not given" and "zero" stay different. The closest level wins, property by property:
-    default, then group, then node or pair. Within a level, explicit values win over its
-    preset.
+    """Spec is the `real.links` section of a scenario. The most specific level sets a property: a
+    node or pair, otherwise a group, otherwise default. Within a level, explicit values
+    override a preset.
 
     default: the properties of all nodes and pairs, unless another section gives them.
     groups: sets of nodes, by name. A group's properties apply to the separate access link of
@@ -310,8 +309,8 @@ class Group(_Fields):
 
 @dataclass(repr=False)
 class GroupPath(_Fields):
-    """GroupPath is the path between the nodes of two groups: between both ways, or from one to
-    the other. A group's path to itself joins its own nodes.
+    """GroupPath is the path between the nodes of two groups: between in both directions, or from
+    one to the other. A group's path to itself connects its own nodes.
 
     between: two groups, for paths in both directions. The same group twice means the paths
         within it.
@@ -377,7 +376,7 @@ class Access(_Fields):
 
 @dataclass(repr=False)
 class PairPath(_Fields):
-    """Pair is the path from one node to another; the way back is its own pair.
+    """Pair is the path from one node to another. The way back is a separate pair.
 
     from: the node at which the path begins.
     to: the node at which the path ends.
@@ -458,7 +457,7 @@ class AllReduce(_Fields):
 
 @dataclass(repr=False)
 class LinkInject(_Fields):
-    """LinkInject is something that happens to a link for a while.
+    """LinkInject is a fault or change of a link.
 
     op: the kind of inject (Link | LinkTrace | Cut | Refuse | Flap)
     at: the time at which it begins, at most `horizon` (µs)
@@ -686,7 +685,7 @@ class Train(_Fields):
 @dataclass(repr=False)
 class Model(_Fields):
     """Model is the shape of CharLM's transformer, and what a step trains on. Fields that are 0
-    have the values of charlm.Defaults.
+    have their default values.
 
     layers: the number of transformer blocks (default 2)
     width: the number of values per position (default 64)
@@ -704,8 +703,7 @@ class Model(_Fields):
 
 @dataclass(repr=False)
 class InnerOptimiser(_Fields):
-    """Inner is CharLM's inner optimiser, AdamW. Missing fields have the values of
-    charlm.Defaults.
+    """Inner is CharLM's inner optimiser, AdamW. Missing fields have their default values.
 
     rate: the learning rate (default 0.003)
     decay: the weight decay, of matrices only (default 0.1)
@@ -831,8 +829,8 @@ class DeadlineParameters(_Fields):
 @dataclass(repr=False)
 class QuorumParameters(_Fields):
     """Quorum closes a round as torchft's lighthouse closes a quorum
-    (https://github.com/pytorch/torchft, src/lighthouse.rs): at once, when all that took part
-    in the round before have arrived; else join_timeout after the first arrival, if more than
+    (https://github.com/pytorch/torchft, src/lighthouse.rs): at once when all participants of
+    the last round have arrived, otherwise join_timeout after the first arrival, if more than
     half of the members and at least min_replicas have arrived. It evicts nobody.
 
     min_replicas: the number of members, at least a majority, that must have arrived, unless all
@@ -863,8 +861,8 @@ class SampleParameters(_Fields):
 @dataclass(repr=False)
 class StragglerParameters(_Fields):
     """Straggler closes a round at an adaptive deadline, which lies max(min_slack, median +
-    K·MAD) after its first arrival; median and MAD are taken over the arrival offsets in the
-    window.
+    K·MAD) after the round's first arrival. Median and MAD are taken over the arrival offsets
+    in the window.
 
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.75)
