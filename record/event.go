@@ -26,16 +26,16 @@ const (
 	Arrive Type = "arrive"
 	// A deadline for the round was set, for `at_us`.
 	DeadlineSet Type = "deadline"
-	// A decision: the round closes. `duration_us` is the timer's lateness if enough
-	// had arrived, `held_us` the wait for joiners (`join: blocking`).
+	// A decision: the round closes. If enough workers had arrived, `duration_us` is the
+	// timer's lateness. `held_us` is the wait for joiners (`join: blocking`).
 	RoundClose Type = "round_close"
-	// An attempt (`epoch`) at the all-reduce begins. `ring` is its [order](ring.md),
-	// unless it is by number.
+	// An attempt (`epoch`) at the all-reduce begins. `ring` is the [order](ring.md) of
+	// the ring, unless it is by worker id.
 	ReduceStart Type = "reduce_start"
 	// The attempt has failed.
 	ReduceAbort Type = "reduce_abort"
 	// Real runs: a worker has the outcome, timed like a step. `duration_us` counts from
-	// the coordinator's order. `bytes_sent` and `bytes_received` are the worker's.
+	// the order to reduce. `bytes_sent` and `bytes_received` are the worker's.
 	Reduced Type = "reduced"
 	// The attempt has succeeded.
 	ReduceDone Type = "reduce_done"
@@ -44,7 +44,8 @@ const (
 	// [Overlapping rounds](learning.md#published-outer-steps): a worker has
 	// applied the outer step of `round` after inner step `step` of the next round.
 	Merge Type = "merge"
-	// Outer states were compared after an outer step. `loss` is the stand-in's.
+	// Outer states were compared after an outer step. `loss` is that of the task
+	// `quadratic`.
 	State Type = "state"
 	// [Training](learning.md#recorded-figures): the validation loss after an outer
 	// step.
@@ -132,7 +133,8 @@ type Event struct {
 	Type Type        `json:"type"` // What happened.
 	// Real runs: the number of the coordinator's event.
 	Seq int `json:"seq,omitempty"`
-	// The node concerned, as `w3`. It is absent if the event concerns the whole run.
+	// The node concerned, such as `w3`. It is absent if the event concerns the whole
+	// run.
 	Node  string       `json:"node,omitempty"`
 	Round int          `json:"round,omitempty"` // The round, from 1.
 	Epoch policy.Epoch `json:"epoch,omitempty"` // The attempt at a reduction.
@@ -157,7 +159,7 @@ type Event struct {
 	// The time since the first arrival of the round.
 	Offset *policy.Time `json:"offset_us,omitempty"`
 	Late   bool         `json:"late,omitempty"`  // Of `arrive`: the round had closed.
-	At     policy.Time  `json:"at_us,omitempty"` // Of `deadline`: its time.
+	At     policy.Time  `json:"at_us,omitempty"` // Of `deadline`: the time of the deadline.
 	// The workers that take part.
 	Participants []policy.ID `json:"participants,omitempty"`
 	Missing      []policy.ID `json:"missing,omitempty"` // The members that do not take part.
@@ -170,7 +172,7 @@ type Event struct {
 	From     string          `json:"from,omitempty"`   // The start of a path, or the source of a fetch.
 	To       string          `json:"to,omitempty"`     // The end of a path.
 	Factor   float64         `json:"factor,omitempty"` // Of `slow`: how many times as long steps take.
-	// How a process ended unexpectedly, or why the run ended.
+	// How a process ended unexpectedly, or why an upload failed or the run ended.
 	Cause string `json:"cause,omitempty"`
 	// Of `reduced`: the part of `duration_us` until the worker had its own chunk. The
 	// rest is the all-gather.
@@ -181,7 +183,7 @@ type Event struct {
 	BytesReceived int64 `json:"bytes_received,omitempty"`
 	// The hash of the bytes that all participants agree on.
 	Hash      string `json:"hash,omitempty"`
-	Identical *bool  `json:"identical,omitempty"` // Whether their bytes agree.
+	Identical *bool  `json:"identical,omitempty"` // Whether all participants have equal bytes.
 	Complete  *bool  `json:"complete,omitempty"`  // Of `run_end`: all outer steps were taken.
 	// The hashes of each region, if regions reduce separately. Then there is no `hash`.
 	Regions []RegionHash `json:"regions,omitempty"`
@@ -190,8 +192,8 @@ type Event struct {
 	// A bound on the error of `t_us` in events that a worker has timed.
 	ClockError policy.Time `json:"clock_error_us,omitempty"`
 	// Of `state` and `validated`: the loss on held-out data. Of `step`: the loss on the
-	// batch before the step. The stand-in's loss is the mean squared distance of the
-	// parameters from the optimum.
+	// batch before the step. The loss of the task `quadratic` is the mean squared
+	// distance of the parameters from the optimum.
 	Loss *float64 `json:"loss,omitempty"`
 	// Of `contributed`: the contribution.
 	Contribution *Contribution `json:"contribution,omitempty"`
@@ -242,13 +244,13 @@ type Ring struct {
 	// The longest delay of a chunk around the ring, by the one-way delays known before
 	// the run.
 	Latency policy.Time `json:"latency_us"`
-	// The longest delay in a ring by number.
+	// The longest delay in a ring by worker id.
 	NaiveLatency policy.Time `json:"naive_latency_us"`
 	// The rate of the slowest hop in Mbit/s as links count it, by the rates known
 	// before the run. It is absent if the ring is not ordered by rates, or no rate
 	// is limited.
 	RateMbit float64 `json:"rate_mbit,omitempty"`
-	// The rate of the slowest hop in a ring by number.
+	// The rate of the slowest hop in a ring by worker id.
 	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
 }
 

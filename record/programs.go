@@ -14,7 +14,7 @@ const (
 	ProgramStart Type = "start"
 	// A program has ended.
 	ProgramExit Type = "exit"
-	// The clock of the scenario has started, by `cause`.
+	// The clock of the scenario has started because of `cause`.
 	ProgramClock Type = "clock"
 	// The inject `op` has happened to `node`.
 	ProgramInject Type = "inject"
@@ -23,8 +23,8 @@ const (
 	ProgramSlowed Type = "slowed"
 	// A program has sent a mark.
 	ProgramMark Type = "mark"
-	// A program has written something that is not a mark to its descriptor for
-	// marks: `cause`. Only its first error is recorded.
+	// A program has written an invalid mark, which `cause` explains. Only the program's
+	// first error is recorded.
 	ProgramInvalidMark Type = "invalid_mark"
 	// The user's `signal` was passed on.
 	ProgramSignal Type = "signal"

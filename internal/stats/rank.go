@@ -15,11 +15,11 @@ type Correlation struct {
 	Things int `json:"things"` // The number of policies in the order.
 	N      int `json:"n"`      // The number of measurements behind the order.
 	// Kendall's rank correlation: 1 for the same order, 0 for no relation, −1 for the
-	// reverse. It is `null` if there is none.
+	// reverse order. It is `null` if it is undefined.
 	Tau *float64 `json:"tau"`
 	// The interval of `tau`, if any.
 	Interval *Interval `json:"interval"`
-	// The reason for a `null`.
+	// The reason why `tau` or `interval` is `null`.
 	Why string `json:"why,omitempty"`
 }
 

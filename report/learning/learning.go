@@ -54,8 +54,8 @@ type Outcome struct {
 	Seen int64 `json:"tokens_seen"`
 	// The discarded tokens, of the median run.
 	Lost int64 `json:"tokens_lost"`
-	// The excess of the loss over the reference's loss, as a share of the latter, after
-	// equal numbers of tokens.
+	// The excess of the loss over the reference's loss, divided by the reference's
+	// loss, after equal numbers of tokens.
 	EqualTokens stats.Estimate `json:"equal_tokens,omitzero"`
 	// This excess after equal numbers of outer steps.
 	EqualRounds stats.Estimate `json:"equal_rounds,omitzero"`
