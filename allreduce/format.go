@@ -15,8 +15,8 @@ type Format struct {
 	// Bits of a value on the wire: a code with a scale for each block (8, 4), bfloat16
 	// (16) or float32 (32). 4 bits have 18 times the error of 8.
 	Bits int `yaml:"bits" json:"bits"`
-	// Values that share a scale of 4 bytes. Smaller is more exact. Pieces are whole
-	// blocks, also of values without scales.
+	// The number of values that share a scale of 4 bytes. Smaller blocks are more
+	// exact. Pieces are whole blocks, even without scales.
 	Block int `yaml:"block" json:"block"`
 }
 

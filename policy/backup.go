@@ -11,7 +11,7 @@ func init() {
 // out, slow or not (J. Chen et al., Revisiting Distributed Synchronous SGD,
 // 2016, https://arxiv.org/abs/1604.00981). It evicts nobody.
 type Backup struct {
-	// Members that a round need not wait for.
+	// The number of members that a round need not wait for.
 	B int `yaml:"b" json:"b" tune:"0 0.5 of members"`
 }
 

@@ -13,11 +13,11 @@ func init() {
 // FixedDeadline closes every round at a fixed time after its beginning, with a
 // quorum. It evicts nobody.
 type FixedDeadline struct {
-	// The time from a round's beginning to its deadline. 0 takes `factor` times the median
-	// member's time for the first round, which has no deadline then.
+	// The time from a round's beginning to its deadline. 0 means `factor` times the median
+	// member's time for the first round. The first round then has no deadline.
 	After Time `yaml:"after" json:"after"`
-	// Deadlines come after this many times the median member's time for the first round,
-	// if `after` is 0.
+	// If `after` is 0: the time to a deadline, divided by the median member's time for
+	// the first round.
 	Factor float64 `yaml:"factor" json:"factor" tune:"1 4 log"`
 	// The fraction of the members, rounded up, that must have arrived before a round may
 	// close without the others.

@@ -11,7 +11,7 @@ import (
 
 // RegionsSpec is the section train.regions of a scenario.
 type RegionsSpec struct {
-	// Rounds from one in which all regions average together to the next. It divides
+	// All regions average together once in this number of rounds. It divides
 	// `target_outer_steps`.
 	Every int `yaml:"every" json:"every" need:"yes"`
 	// The workers of each region. If absent, the groups of `real.links` are the regions.

@@ -11,14 +11,16 @@ func init() {
 }
 
 // Quorum closes a round as torchft's lighthouse closes a quorum
-// (https://github.com/pytorch/torchft, src/lighthouse.rs): at once, when all
-// that took part in the round before have arrived; else JoinTimeout after the
+// (https://github.com/pytorch/torchft, src/lighthouse.rs): at once when all
+// participants of the last round have arrived, otherwise JoinTimeout after the
 // first arrival, if more than half of the members and at least MinReplicas have
 // arrived. It evicts nobody.
 type Quorum struct {
-	// Members that must have arrived, unless all participants of the previous round have.
+	// The number of members, at least a majority, that must have arrived, unless all
+	// participants of the last round have arrived.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
-	// The time from the first arrival until the round may close, as in torchft's tests.
+	// The time from the first arrival until the round may close. The default is from
+	// torchft's tests.
 	JoinTimeout Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
 
 	last []ID // took part in the round before, in order

@@ -9,29 +9,28 @@ func init() {
 }
 
 // Straggler closes a round at an adaptive deadline, which lies
-// max(MinSlack, median + K·MAD) after its first arrival; median and MAD are
-// taken over the arrival offsets in the window.
+// max(MinSlack, median + K·MAD) after the round's first arrival. Median and MAD
+// are taken over the arrival offsets in the window.
 type Straggler struct {
 	// The fraction of the members, rounded up, that must have arrived before a round may
 	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 1"`
-	// Tolerated median absolute deviations. With more, rounds wait longer for workers
-	// whose times vary.
+	// The deadline comes `k` median absolute deviations after the median arrival. A
+	// higher `k` waits longer for workers whose times vary.
 	K float64 `yaml:"k" json:"k" tune:"0.5 20 log"`
-	// Number of arrival offsets to look back on. Rounds are kept or forgotten
-	// whole, because the last offsets of a round are its slowest. The last round
-	// is always kept.
+	// The number of arrival offsets to remember. Rounds are remembered or forgotten
+	// whole, because the last offsets of a round are its slowest. The last round is
+	// always remembered.
 	Window int `yaml:"window" json:"window" tune:"4 256 log"`
-	// Closed rounds before the first deadline.
+	// The number of closed rounds before the first deadline.
 	MinHistory int `yaml:"min_history" json:"min_history"`
 	// The least time between the first arrival and the deadline.
 	MinSlack Time `yaml:"min_slack" json:"min_slack" tune:"0.001 2 log of round"`
-	// Rounds in a row that a member may miss. The next miss evicts it. The rounds of a
-	// joiner's first fetch do not count.
+	// The number of rounds in a row that a member may miss. The next miss evicts it.
+	// Rounds during a joiner's first fetch do not count.
 	SidelineLimit int `yaml:"sideline_limit" json:"sideline_limit" tune:"0 8"`
-	// A sidelined member finishes its inner steps before it catches up. Without it, the
-	// member drops them when the next round begins. The missed round does not use them
-	// either way.
+	// A sidelined member finishes its inner steps before it catches up. Otherwise it
+	// drops these steps when the next round begins. The missed round never uses them.
 	FinishSteps bool `yaml:"finish_steps" json:"finish_steps,omitempty" tune:"0 1"`
 
 	history history

@@ -8,8 +8,8 @@ import (
 // LinkDrops are the packets that the links of a node have dropped as planned.
 type LinkDrops struct {
 	Node string `json:"node"`           // The node.
-	Up   uint64 `json:"up,omitempty"`   // Packets beyond the queue of its uplink.
-	Down uint64 `json:"down,omitempty"` // Packets beyond the queue of its downlink.
+	Up   uint64 `json:"up,omitempty"`   // Packets dropped at the full queue of its uplink.
+	Down uint64 `json:"down,omitempty"` // Packets dropped at the full queue of its downlink.
 	Path uint64 `json:"path,omitempty"` // Packets lost on its paths to other nodes.
 }
 

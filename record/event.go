@@ -13,7 +13,7 @@ type Type string
 
 // The types of events.
 const (
-	// The run begins; `run` describes it.
+	// The run begins. `run` describes it.
 	RunStart Type = "run_start"
 	// A worker is missing at the start.
 	Absent Type = "absent"
@@ -26,16 +26,16 @@ const (
 	Arrive Type = "arrive"
 	// A deadline for the round was set, for `at_us`.
 	DeadlineSet Type = "deadline"
-	// A decision: the round closes. `duration_us` is the timer's lateness if enough
-	// had arrived, `held_us` the wait for joiners (`join: blocking`).
+	// A decision: the round closes. If enough workers had arrived, `duration_us` is the
+	// timer's lateness. `held_us` is the wait for joiners (`join: blocking`).
 	RoundClose Type = "round_close"
-	// An attempt (`epoch`) at the all-reduce begins. `ring` is its
-	// [order](ring.md), if it is not by number.
+	// An attempt (`epoch`) at the all-reduce begins. `ring` is the [order](ring.md) of
+	// the ring, unless it is by worker id.
 	ReduceStart Type = "reduce_start"
 	// The attempt has failed.
 	ReduceAbort Type = "reduce_abort"
-	// Real runs: a worker has the outcome, timed as a step is. `duration_us` counts
-	// from its order to reduce. `bytes_sent` and `bytes_received` are its own.
+	// Real runs: a worker has the outcome, timed like a step. `duration_us` counts from
+	// the order to reduce. `bytes_sent` and `bytes_received` are the worker's.
 	Reduced Type = "reduced"
 	// The attempt has succeeded.
 	ReduceDone Type = "reduce_done"
@@ -44,8 +44,8 @@ const (
 	// [Overlapping rounds](learning.md#published-outer-steps): a worker has
 	// applied the outer step of `round` after inner step `step` of the next round.
 	Merge Type = "merge"
-	// Outer states were compared after an outer step. `loss` is that of the
-	// stand-in.
+	// Outer states were compared after an outer step. `loss` is that of the task
+	// `quadratic`.
 	State Type = "state"
 	// [Training](learning.md#recorded-figures): the validation loss after an outer
 	// step.
@@ -65,10 +65,10 @@ const (
 	// Inject: a new process (`incarnation`) of a worker, between a `crash` and a
 	// `join`.
 	Restart Type = "restart"
-	// Inject: a worker gives up, and says so.
+	// Inject: a worker announces that it gives up.
 	Fail Type = "fail"
-	// Inject: a worker is warned of its death after `duration_us`. It leaves
-	// (`evict`, rule `leave`) or is killed (`crash`).
+	// Inject: a worker learns that it will die after `duration_us`. It leaves (`evict`,
+	// rule `leave`) or is killed (`crash`).
 	Preempt Type = "preempt"
 	// Inject: a worker leaves.
 	Leave Type = "leave"
@@ -84,12 +84,12 @@ const (
 	Partition Type = "partition"
 	// Inject: a worker is no longer cut off.
 	Heal Type = "heal"
-	// Inject (`op`) of a link, at `node`, or `from` and `to` of a path or pair. Flaps
-	// record each change, traces one.
+	// Inject (`op`) of a link, at `node`, or on the path or pair of `from` and `to`.
+	// Flaps record each change, traces only their start.
 	LinkFault Type = "link"
-	// The end of an inject of a link.
+	// An inject of a link ends.
 	LinkRestored Type = "link_restored"
-	// Inject: a worker's next reduction fails, or the one under way.
+	// Inject: a worker's current or next reduction fails.
 	FailReduce Type = "fail_reduce"
 	// `participants` of `lineage` took outer step `round`, which lineage `other` had
 	// taken ([lineages](torchft.md#two-lineages)).
@@ -99,17 +99,17 @@ const (
 	Undone Type = "undone"
 	// A joiner or a sidelined worker begins to fetch the outer state.
 	FetchStart Type = "fetch_start"
-	// It has the outer state.
+	// The worker has the outer state.
 	FetchDone Type = "fetch_done"
 	// A worker that wanted to join was refused.
 	Reject Type = "reject"
 	// The coordinator's process has died: unexpectedly if there is a `cause`,
 	// otherwise by an inject.
 	CoordinatorCrash Type = "coordinator_crash"
-	// Another coordinator has taken its place, `duration_us` after the last action
-	// of the one before.
+	// A new coordinator has taken over, `duration_us` after the former one's last
+	// action.
 	CoordinatorBack Type = "coordinator_back"
-	// Real runs: all nodes had died, and the run goes on. `ids` continue from the
+	// Real runs: all nodes had died, and the run continues. `ids` continue from the
 	// checkpoint (`hash`) of outer step `round`. `t_us` continues from the last time
 	// that the coordinator knew.
 	RunResume Type = "run_resume"
@@ -118,7 +118,7 @@ const (
 	Checkpoint Type = "checkpoint"
 	// A worker begins to send the outer state after `round` to the store.
 	UploadStart Type = "upload_start"
-	// The store has it, with its `hash`, or there is a `cause` of failure.
+	// The store has the state (`hash`), or the upload has failed (`cause`).
 	UploadDone Type = "upload_done"
 	// The horizon was reached before the last outer step.
 	Horizon Type = "horizon"
@@ -133,7 +133,8 @@ type Event struct {
 	Type Type        `json:"type"` // What happened.
 	// Real runs: the number of the coordinator's event.
 	Seq int `json:"seq,omitempty"`
-	// The node concerned, as `w3`. It is absent if the event concerns the whole run.
+	// The node concerned, such as `w3`. It is absent if the event concerns the whole
+	// run.
 	Node  string       `json:"node,omitempty"`
 	Round int          `json:"round,omitempty"` // The round, from 1.
 	Epoch policy.Epoch `json:"epoch,omitempty"` // The attempt at a reduction.
@@ -148,8 +149,8 @@ type Event struct {
 	Incarnation int `json:"incarnation,omitempty"`
 	// The inner step of the round, from 1.
 	Step int `json:"step,omitempty"`
-	// How long the step, reduction or fetch that ended took. The types of events say
-	// what else it is.
+	// How long the step, reduction or fetch took. [Types of events](#types-of-events)
+	// give other meanings.
 	Duration policy.Time `json:"duration_us,omitempty"`
 	// Of `step`: the part of measured computing that waited for a processor.
 	Waited policy.Time `json:"waited_us,omitempty"`
@@ -158,41 +159,41 @@ type Event struct {
 	// The time since the first arrival of the round.
 	Offset *policy.Time `json:"offset_us,omitempty"`
 	Late   bool         `json:"late,omitempty"`  // Of `arrive`: the round had closed.
-	At     policy.Time  `json:"at_us,omitempty"` // Of `deadline`: its time.
+	At     policy.Time  `json:"at_us,omitempty"` // Of `deadline`: the time of the deadline.
 	// The workers that take part.
 	Participants []policy.ID `json:"participants,omitempty"`
-	Missing      []policy.ID `json:"missing,omitempty"` // The members that do not.
+	Missing      []policy.ID `json:"missing,omitempty"` // The members that do not take part.
 	Zero         []policy.ID `json:"zero,omitempty"`    // Participants that contribute zeros.
 	// Participants in `zero` that have taken their donor's values, as `worker` and
 	// `donor`. The donor's contribution counts once more for each of them.
 	Repeated []policy.Repeat `json:"repeated,omitempty"`
 	IDs      []policy.ID     `json:"ids,omitempty"`    // The workers concerned.
-	Op       string          `json:"op,omitempty"`     // The inject of a link.
-	From     string          `json:"from,omitempty"`   // A path begins here, or a fetch has its source here.
+	Op       string          `json:"op,omitempty"`     // The kind of link inject.
+	From     string          `json:"from,omitempty"`   // The start of a path, or the source of a fetch.
 	To       string          `json:"to,omitempty"`     // The end of a path.
 	Factor   float64         `json:"factor,omitempty"` // Of `slow`: how many times as long steps take.
-	// How a process ended unexpectedly, or why the run ended.
+	// How a process ended unexpectedly, or why an upload failed or the run ended.
 	Cause string `json:"cause,omitempty"`
 	// Of `reduced`: the part of `duration_us` until the worker had its own chunk. The
 	// rest is the all-gather.
 	ReduceScatter policy.Time `json:"reduce_scatter_us,omitempty"`
 	// Bytes that a worker, or all participants together, wrote to the ring's streams.
 	BytesSent int64 `json:"bytes_sent,omitempty"`
-	// Bytes that a worker read from them.
+	// Bytes that a worker read from the ring's streams.
 	BytesReceived int64 `json:"bytes_received,omitempty"`
 	// The hash of the bytes that all participants agree on.
 	Hash      string `json:"hash,omitempty"`
-	Identical *bool  `json:"identical,omitempty"` // Whether they agree.
+	Identical *bool  `json:"identical,omitempty"` // Whether all participants have equal bytes.
 	Complete  *bool  `json:"complete,omitempty"`  // Of `run_end`: all outer steps were taken.
-	// The hashes of each region, if regions reduce apart. Then there is no `hash`.
+	// The hashes of each region, if regions reduce separately. Then there is no `hash`.
 	Regions []RegionHash `json:"regions,omitempty"`
 	// Of a fetch: the state is the last one that all regions agreed on.
 	Agreed bool `json:"agreed,omitempty"`
 	// A bound on the error of `t_us` in events that a worker has timed.
 	ClockError policy.Time `json:"clock_error_us,omitempty"`
-	// Of `state` and `validated`, the loss on held-out data; of `step`, the loss on
-	// the batch before the step. Of the stand-in it is the mean squared distance of
-	// the parameters from the optimum.
+	// Of `state` and `validated`: the loss on held-out data. Of `step`: the loss on the
+	// batch before the step. The loss of the task `quadratic` is the mean squared
+	// distance of the parameters from the optimum.
 	Loss *float64 `json:"loss,omitempty"`
 	// Of `contributed`: the contribution.
 	Contribution *Contribution `json:"contribution,omitempty"`
@@ -200,7 +201,7 @@ type Event struct {
 	Ring *Ring `json:"ring,omitempty"`
 	// Of `run_start`: the run.
 	Run *Run `json:"run,omitempty"`
-	// The numbers that a decision was made from.
+	// The numbers on which a decision was based.
 	Reason *policy.Reason `json:"reason,omitempty"`
 }
 
@@ -212,9 +213,9 @@ func (e *Event) Worker() (id policy.ID, ok bool) { return policy.ParseNode(e.Nod
 type Run struct {
 	Schema    int     `json:"schema"`             // The version of the record's format.
 	Scenario  string  `json:"scenario"`           // The name of the scenario.
-	Policy    string  `json:"policy"`             // The policy, as it was given.
+	Policy    string  `json:"policy"`             // The policy with its parameters, as given.
 	World     string  `json:"world"`              // `sim`, `real` or `replay`.
-	Links     string  `json:"links"`              // `user`, `htb` or `netem`; simulated: `none` or `plan`.
+	Links     string  `json:"links"`              // Real runs: `user`, `htb` or `netem`. Simulated runs: `none` or `plan`.
 	Seed      uint64  `json:"seed"`               // The seed of the scenario.
 	TimeScale float64 `json:"time_scale"`         // Real time divided by scenario time.
 	Dilation  float64 `json:"dilation,omitempty"` // Real runs: [time dilation](dilation.md).
@@ -227,28 +228,29 @@ type Contribution struct {
 	Cosine float64 `json:"cosine"` // The cosine of the angle to the mean.
 	// The norm of the quantisation's error, divided by `norm`.
 	QuantisationError float64 `json:"quantisation_error"`
-	// The same of each layer, if requested.
+	// The error of each layer, if requested.
 	Layers []LayerError `json:"layers,omitempty"`
 }
 
 // LayerError is the QuantisationError of a layer.
 type LayerError struct {
 	Name  string  `json:"name"`  // The name of the layer.
-	Error float64 `json:"error"` // The norm of the error, divided by that of the layer.
+	Error float64 `json:"error"` // The norm of the error, divided by the layer's norm.
 }
 
 // Ring is an optimised order of a ring, and its expected gain.
 type Ring struct {
-	Order []policy.ID `json:"order"` // The workers, each with the next one on its right.
-	// The longest way of a chunk, by the one-way delays known before the run.
+	Order []policy.ID `json:"order"` // The workers in the order of the ring.
+	// The longest delay of a chunk around the ring, by the one-way delays known before
+	// the run.
 	Latency policy.Time `json:"latency_us"`
-	// The longest way in a ring by number.
+	// The longest delay in a ring by worker id.
 	NaiveLatency policy.Time `json:"naive_latency_us"`
 	// The rate of the slowest hop in Mbit/s as links count it, by the rates known
 	// before the run. It is absent if the ring is not ordered by rates, or no rate
 	// is limited.
 	RateMbit float64 `json:"rate_mbit,omitempty"`
-	// The rate of the slowest hop in a ring by number.
+	// The rate of the slowest hop in a ring by worker id.
 	NaiveRateMbit float64 `json:"naive_rate_mbit,omitempty"`
 }
 

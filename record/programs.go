@@ -8,28 +8,29 @@ const ProgramsFile = "programs.jsonl"
 // The types of events of programs. Injects of links have the types of an Event:
 // Partition, Heal, LinkFault and LinkRestored.
 const (
-	// The programs are about to be started; `run` describes them.
+	// The programs are about to start. `run` describes them.
 	ProgramsBegin Type = "begin"
 	// The program of `node` has been started.
 	ProgramStart Type = "start"
 	// A program has ended.
 	ProgramExit Type = "exit"
-	// The clock of the scenario has started, by `cause`.
+	// The clock of the scenario has started because of `cause`.
 	ProgramClock Type = "clock"
 	// The inject `op` has happened to `node`.
 	ProgramInject Type = "inject"
-	// A `Slow` of `node` is over, or the run: the shares of a processor.
+	// A `Slow` of `node`, or the run, has ended. The fields `share_…` report its
+	// effect.
 	ProgramSlowed Type = "slowed"
 	// A program has sent a mark.
 	ProgramMark Type = "mark"
-	// A program has written something that is not a mark to its descriptor for
-	// marks: `cause`. Only its first error is recorded.
+	// A program has written an invalid mark, which `cause` explains. Only the program's
+	// first error is recorded.
 	ProgramInvalidMark Type = "invalid_mark"
 	// The user's `signal` was passed on.
 	ProgramSignal Type = "signal"
 	// The traffic and the processor time of `node` so far, twice a second.
 	ProgramSample Type = "sample"
-	// All is over: the exit code, and the first failure as `cause`.
+	// All programs have ended. `code` is the exit code, and `cause` the first failure.
 	ProgramsFinish Type = "end"
 )
 
@@ -47,19 +48,18 @@ type ProgramEvent struct {
 	Signal string `json:"signal,omitempty"` // The signal.
 	// Whether `launch` had told the program to end.
 	Told bool `json:"told,omitempty"`
-	// What has started the clock, why a program could not be started, or the first
-	// failure.
+	// What started the clock, why a program could not start, or the first failure.
 	Cause  string      `json:"cause,omitempty"`
-	Op     string      `json:"op,omitempty"`     // The inject.
+	Op     string      `json:"op,omitempty"`     // The kind of inject.
 	From   string      `json:"from,omitempty"`   // The beginning of a path.
 	To     string      `json:"to,omitempty"`     // The end of a path.
 	IDs    []policy.ID `json:"ids,omitempty"`    // The workers concerned.
-	Factor float64     `json:"factor,omitempty"` // Of `Slow`.
+	Factor float64     `json:"factor,omitempty"` // Of `Slow`: the factor.
 	// How many processes the inject applied to.
 	Processes *int `json:"processes,omitempty"`
-	// How many processes it could not end or stop.
+	// How many processes the inject could not end or stop.
 	Left int `json:"left,omitempty"`
-	// How long the inject took to be in place.
+	// How long the inject took to take effect.
 	Duration policy.Time `json:"duration_us,omitempty"`
 	Mark     string      `json:"mark,omitempty"` // The type of a mark.
 	// The other fields of a mark.
@@ -76,7 +76,7 @@ type ProgramEvent struct {
 	ShareBefore float64 `json:"share_before,omitempty"`
 	// The share that was intended.
 	ShareIntended float64 `json:"share_intended,omitempty"`
-	// The share that it used during the `Slow`.
+	// The share that the node used during the `Slow`.
 	ShareUsed float64 `json:"share_used,omitempty"`
 	// Of `begin`: the programs and their network.
 	Run *ProgramsRun `json:"run,omitempty"`
@@ -92,7 +92,7 @@ type ProgramsRun struct {
 	TimeScale float64  `json:"time_scale"`         // Real time divided by scenario time.
 	Dilation  float64  `json:"dilation,omitempty"` // [Time dilation](dilation.md).
 	Nodes     []string `json:"nodes"`              // The nodes of the network.
-	// The programs by node; of `testbed net`, `hub` or the node of `--at`.
+	// The programs by node. Under `testbed net`, the node is `hub` or that of `--at`.
 	Commands map[string][]string `json:"commands"`
 	// The [rule](programs.md#the-clock-of-injects) that starts the clock of the
 	// scenario.

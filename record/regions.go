@@ -9,9 +9,9 @@ import (
 // RegionHash is the hash that the participants of a region agree on.
 type RegionHash struct {
 	Region       string      `json:"region"`         // The name of the region.
-	Participants []policy.ID `json:"participants"`   // Its workers that reduced.
+	Participants []policy.ID `json:"participants"`   // Workers of the region that reduced.
 	Hash         string      `json:"hash,omitempty"` // The hash of their mean.
-	// Of a result: the hash of the outer state after the round.
+	// In results: the hash of the outer state after the round.
 	ModelHash string `json:"model_hash,omitempty"`
 }
 

@@ -12,12 +12,13 @@ import (
 // in microseconds.
 type Summary struct {
 	Scenario string `json:"scenario"` // The name of the scenario.
-	Policy   string `json:"policy"`   // The policy, as it was given.
-	// The [world](results.md#worlds); both simulations are `sim`.
+	Policy   string `json:"policy"`   // The policy with its parameters, as given.
+	// The [world](results.md#worlds), `sim` for both simulations.
 	World string `json:"world"`
-	// The one name of the [world](results.md#worlds). Older records lack it.
+	// The name of the [world](results.md#worlds). Older records lack it.
 	WorldName string `json:"world_name,omitempty"`
-	// `user`, `htb` or `netem`; simulated: `none` (churn's network) or `plan`.
+	// Real runs: `user`, `htb` or `netem`. Simulated runs: `none` (churn's network) or
+	// `plan`.
 	Links     string  `json:"links"`
 	Seed      uint64  `json:"seed"`       // The seed of the scenario.
 	TimeScale float64 `json:"time_scale"` // Real time divided by scenario time.
@@ -42,9 +43,9 @@ type Summary struct {
 	Split Split `json:"split"`
 	// The time for which late joiners waited for the outer state.
 	JoinerStall policy.Time `json:"joiner_stall_us"`
-	// The time for which rounds waited for late joiners in their first round, after
-	// the last other arrival. With `join: blocking` it counts from the moment when
-	// the round could have closed.
+	// The time for which rounds waited for late joiners in the joiners' first round. It
+	// counts from the last other arrival or, with `join: blocking`, from the moment
+	// when the round could have closed.
 	JoinersHeld policy.Time `json:"joiners_held_us"`
 	// Workers that were left out of a round as late.
 	Sidelined []Membership `json:"sidelined"`
@@ -54,8 +55,8 @@ type Summary struct {
 	Rejoined []Membership `json:"rejoined"`
 	// Workers that were admitted again after an eviction.
 	Returned []Return `json:"returned,omitempty"`
-	// Outer steps that two [lineages](torchft.md#two-lineages) have both taken, the
-	// first one for each pair.
+	// For each pair of [lineages](torchft.md#two-lineages), the first outer step that
+	// both have taken.
 	Diverged []Divergence `json:"diverged,omitempty"`
 	// Outer steps that no worker holds any more.
 	Undone []Undoing `json:"undone,omitempty"`
@@ -80,8 +81,8 @@ type Summary struct {
 	// Trained runs: the relative quantisation error of each layer of a
 	// pseudo-gradient, as a mean over the rounds.
 	LayerErrors []LayerError `json:"layer_errors,omitempty"`
-	// Completed rounds, without undone ones. Of several lineages they are those of
-	// lineage 0, and once no worker holds it, of the one that continued.
+	// Completed rounds, without undone ones. With several lineages, they are the rounds
+	// of lineage 0 and, once no worker holds it, of the lineage that continued.
 	Rounds []Round `json:"rounds"`
 	// In every round all participants had the same bytes of the mean and of the
 	// model. It is `null` if no bytes moved.
@@ -92,22 +93,21 @@ type Summary struct {
 	// Real runs: the packets that links dropped as planned, by node. They are no
 	// reason to doubt a run.
 	PlannedDrops []LinkDrops `json:"planned_drops,omitempty"`
-	// Simulated runs: the injects of links, which a simulator without links leaves
-	// out.
+	// Simulated runs on churn's network: link injects, which this network ignores.
 	NotSimulated []string `json:"not_simulated,omitempty"`
 	// The fields of the scenario that this world ignores.
 	Ignored []Ignored `json:"ignored,omitempty"`
-	// Simulated runs: the [calibration](calibrate.md) whose costs the run has.
+	// Simulated runs: the [calibration](calibrate.md) whose costs the run includes.
 	Calibration *Calibration `json:"calibration,omitempty"`
 	// Workers that were due to join and never became members.
 	NeverJoined []policy.ID `json:"never_joined,omitempty"`
-	// Workers that did inner steps, and whose contributions were all zeros. It needs
-	// a record of contributions.
+	// Workers that did inner steps but contributed only zeros, if the record contains
+	// contributions.
 	ContributedNothing []policy.ID `json:"contributed_nothing,omitempty"`
 	// Parts of the scenario that were due after the run, or for a worker that was
 	// not alive.
 	NeverHappened []string `json:"never_happened,omitempty"`
-	// [Several hosts](hosts.md), the leader first.
+	// Runs on [several hosts](hosts.md): the hosts, the leader first.
 	Hosts []Host `json:"hosts,omitempty"`
 	// Runs of a [stack](stacks.md): the stack.
 	Stack *Stack `json:"stack,omitempty"`
@@ -121,7 +121,7 @@ type Stack struct {
 	Options map[string]float64 `json:"options"` // All its options.
 	// The congestion control of TCP in the nodes. Older records lack it.
 	TCP string `json:"tcp,omitempty"`
-	// What the scenario asks for and the stack cannot do. It was left out.
+	// Parts of the scenario that the stack cannot do, and that were left out.
 	LeftOut []string `json:"left_out,omitempty"`
 	// Injects and joins of workers that did not happen, because programs had ended.
 	Missed []string `json:"missed,omitempty"`
@@ -137,7 +137,7 @@ type Stack struct {
 // Calibration names a file of testbed calibrate.
 type Calibration struct {
 	File string `json:"file"` // The file that was read.
-	Made string `json:"made"` // When it was made, as in RFC 3339.
+	Made string `json:"made"` // When the calibration was made, in RFC 3339 form.
 }
 
 // Ignored is a field of a scenario that a world ignores, and why.
@@ -148,30 +148,30 @@ type Ignored struct {
 
 // Membership is a change of a worker's standing.
 type Membership struct {
-	Round int       `json:"round"` // The round in which it happened.
+	Round int       `json:"round"` // The round of the change.
 	ID    policy.ID `json:"id"`    // The worker's number.
 	// Of evictions: `straggler`, `leave`, or a cause as in `detected[].cause`.
 	Reason policy.Rule `json:"reason,omitempty"`
-	// The numbers that the decision was made from.
+	// The numbers on which the decision was based.
 	Why *policy.Reason `json:"why,omitempty"`
 }
 
 // Return is a worker's return after an eviction.
 type Return struct {
-	Round       int         `json:"round"`       // The round in which it was admitted.
+	Round       int         `json:"round"`       // The round in which the worker was admitted.
 	ID          policy.ID   `json:"id"`          // The worker's number.
-	Incarnation int         `json:"incarnation"` // The number of its process, from 0.
-	Out         policy.Time `json:"out_us"`      // How long it was not a member.
+	Incarnation int         `json:"incarnation"` // The number of the worker's process, from 0.
+	Out         policy.Time `json:"out_us"`      // How long the worker was not a member.
 }
 
 // Divergence is an outer step that is taken a second time, by a group that did
 // not know of the first time.
 type Divergence struct {
 	Round        int         `json:"round"`        // The outer step.
-	At           policy.Time `json:"at_us"`        // When it was taken again.
-	Lineage      int         `json:"lineage"`      // The lineage that took it again.
-	Other        int         `json:"other"`        // The lineage that had taken it before.
-	Participants []policy.ID `json:"participants"` // The workers that took it again.
+	At           policy.Time `json:"at_us"`        // When `lineage` took it.
+	Lineage      int         `json:"lineage"`      // The lineage that took it second.
+	Other        int         `json:"other"`        // The lineage that took it first.
+	Participants []policy.ID `json:"participants"` // The workers that took it in `lineage`.
 }
 
 // Undoing is the loss of a lineage's last outer steps: the last worker that
@@ -189,26 +189,25 @@ type Undoing struct {
 // taken its place.
 type Outage struct {
 	At policy.Time `json:"at_us"` // When the coordinator died.
-	// The time until another one had taken its place. It is absent if the run ended
-	// meanwhile.
+	// The time until a new coordinator had taken over. It is absent if the run ended
+	// before.
 	Length *policy.Time `json:"length_us,omitempty"`
-	// How the process ended, as in `signal: killed`. It is absent if an inject asked
-	// for it.
+	// How the process ended, as in `signal: killed`. It is absent after an inject.
 	Cause string `json:"cause,omitempty"`
 }
 
 // Upload is the transfer of an outer state to the store.
 type Upload struct {
-	Round int         `json:"round"`    // The outer step whose state it is.
-	ID    policy.ID   `json:"id"`       // The worker that sent it.
+	Round int         `json:"round"`    // The outer step whose state was uploaded.
+	ID    policy.ID   `json:"id"`       // The worker that sent the state.
 	Start policy.Time `json:"start_us"` // When the transfer began.
-	End   policy.Time `json:"end_us"`   // When the store had it.
+	End   policy.Time `json:"end_us"`   // When the store had the state.
 	Bytes int64       `json:"bytes"`    // The bytes on the network, if known.
 }
 
 // Detection is how the loss of a worker was noticed.
 type Detection struct {
-	Round int       `json:"round"` // The round in which it was noticed.
+	Round int       `json:"round"` // The round in which the loss was noticed.
 	ID    policy.ID `json:"id"`    // The worker's number.
 	// [The cause](scenarios.md#failure-detection): `heartbeat`, `connection`,
 	// `progress`, `gave_up`, `reduce_failed` or `replaced`. Older records have
@@ -223,7 +222,7 @@ type Detection struct {
 
 // Round is one completed round.
 type Round struct {
-	Round        int         `json:"round"`        // The number, from 1.
+	Round        int         `json:"round"`        // The round's number, from 1.
 	Start        policy.Time `json:"start_us"`     // When the round began.
 	Close        policy.Time `json:"close_us"`     // When no more arrivals were admitted.
 	End          policy.Time `json:"end_us"`       // When the outer step was taken.
@@ -231,16 +230,16 @@ type Round struct {
 	Late         []policy.ID `json:"late"`         // The members that were left out as late.
 	// How long the slowest participant's all-reduce took.
 	Reduce    policy.Time `json:"reduce_us"`
-	BytesSent int64       `json:"bytes_sent"` // All bytes that the ring's streams carried.
+	BytesSent int64       `json:"bytes_sent"` // All bytes that the all-reduce's streams carried.
 	// The hash of the mean.
 	Hash string `json:"hash,omitempty"`
 	// The hash of the outer state after the outer step. Simulated runs have it with
 	// `--train`.
 	ModelHash string `json:"model_hash,omitempty"`
-	// Trained runs: the loss of that state.
+	// Trained runs: the round's losses.
 	Loss *RoundLoss `json:"loss,omitempty"`
 	// The participants and hashes of each region, if [regions reduce
-	// apart](learning.md#hierarchical-outer-steps). Then `hash`, `model_hash` and
+	// separately](learning.md#hierarchical-outer-steps). Then `hash`, `model_hash` and
 	// the validation loss are absent.
 	Regions []RegionHash `json:"regions,omitempty"`
 	// Trained runs: the known contributions of participants.

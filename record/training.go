@@ -10,7 +10,7 @@ import (
 // RoundLoss is the model's loss around one outer step: in nats a byte for the
 // embedded language model, otherwise in the unit of the training program.
 type RoundLoss struct {
-	// The mean over the inner steps of the round's participants, each on its batch
+	// The mean training loss over the participants' inner steps, each on its batch
 	// before the step.
 	Train *float64 `json:"train,omitempty"`
 	// The loss of the outer state after the outer step, on held-out data.
@@ -29,8 +29,8 @@ type PseudoGradient struct {
 
 // TimeToLoss is the time at which a validation loss was first reached.
 type TimeToLoss struct {
-	Loss      float64     `json:"loss"`          // The validation loss, or less.
-	WallClock policy.Time `json:"wall_clock_us"` // When it was first reached.
+	Loss      float64     `json:"loss"`          // The validation loss.
+	WallClock policy.Time `json:"wall_clock_us"` // When it was first reached or passed.
 }
 
 // Training computes a run's training results from its events.

@@ -14,29 +14,29 @@ import (
 type Work struct {
 	// Inner steps that workers completed.
 	StepsDone int `json:"steps_done"`
-	// Completed inner steps that no outer step will contain: of workers left out or
-	// evicted, dropped to catch up, or of undone rounds.
+	// Completed inner steps that no outer step will contain: those of workers left out
+	// or evicted, of undone rounds, and those dropped to catch up.
 	StepsLost int `json:"steps_lost"`
 	// Completed inner steps whose contribution was still due when the run ended.
 	StepsOpen int `json:"steps_open"`
-	// The share of possible contributions, of all workers of the scenario to all
-	// outer steps, that no outer step has. They were discarded, cut short, or never
-	// made by evicted or absent workers.
+	// The share of possible contributions (of all workers to all outer steps) that no
+	// outer step contains. They were discarded, cut short, or never made by evicted or
+	// absent workers.
 	Lost float64 `json:"lost"`
-	// By worker, the number of outer steps with its contribution, zeros excluded.
+	// The number of outer steps that contain the worker's contribution, except zeros.
 	Contributions map[policy.ID]int `json:"contributions"`
 	// The share of possible contributions of each [class](scenarios.md#work).
 	Classes []ClassWork `json:"classes,omitempty"`
 	// How often a worker was left out as late, at most once a round.
 	LeftOut int `json:"left_out"`
-	// How many of these were neither [slow nor excused](results.md#work).
+	// How many of `left_out` were neither [slow nor excused](results.md#work).
 	FalseSidelined int `json:"false_sidelined"`
-	// How many of these were excused and not slow.
+	// How many of `left_out` were excused and not slow.
 	Excused int `json:"excused"`
 	// How often a slow worker could have been left out: at the close of a round that
 	// had a deadline, or that left a worker out.
 	Slow int `json:"slow"`
-	// How often such a slow worker was not left out.
+	// How many of `slow` were not left out.
 	Missed int `json:"missed"`
 	// (`left_out` − `excused` − `false_sidelined`) / (`left_out` − `excused`). It is
 	// `null` if that is 0 / 0.
@@ -53,10 +53,10 @@ type Work struct {
 // ClassWork is how much of the work of a class was contributed.
 type ClassWork struct {
 	Name string `json:"name"` // The name of the class.
-	// Outer steps that were taken while a worker of the class was there, evicted or
-	// not, summed over its workers.
+	// Outer steps taken while a worker of the class was present or evicted, summed over
+	// the class's workers.
 	Rounds int `json:"rounds"`
-	// The number of these with the worker's contribution.
+	// How many of `rounds` contain the worker's contribution.
 	Heard int     `json:"heard"`
 	Share float64 `json:"share"` // `heard` / `rounds`.
 }

@@ -16,8 +16,8 @@ type Comparison struct {
 	Scenario string `json:"scenario"` // The name of the scenario.
 	// The policies as they were given. The first is the reference for the others.
 	Policies []string `json:"policies"`
-	// Simulated on churn's network: a [result](#the-result) by policy. It is absent,
-	// as are the other worlds, if `--world` leaves it out.
+	// Simulated on churn's network: a [result](#the-result) by policy. Worlds that
+	// `--world` leaves out are absent.
 	Sim Set `json:"sim,omitzero"`
 	// Simulated on the planned links: a result by policy.
 	SimLinks Set `json:"sim_links,omitempty"`
@@ -27,7 +27,7 @@ type Comparison struct {
 	Repeats []Set `json:"repeats,omitempty"`
 	// The link backends, if there are several. `real` and `repeats` are on the first.
 	Links []string `json:"links,omitempty"`
-	// By each other backend, results like `real`, seed by seed.
+	// For each other backend, results like `real`, seed by seed.
 	OtherLinks map[string][]Set `json:"other_links,omitempty"`
 	// The [agreement](links.md#backends-side-by-side) of the backends.
 	Agreement *agreement.Table `json:"agreement,omitempty"`
@@ -36,29 +36,29 @@ type Comparison struct {
 	SimRepeats []Set `json:"sim_repeats,omitempty"`
 	// Simulated on the planned links with the other seeds.
 	SimLinksRepeats []Set `json:"sim_links_repeats,omitempty"`
-	// Two policies: the reference's wall-clock divided by the other's.
+	// Two policies: the first policy's wall-clock divided by the second's.
 	Speedup *Speedup `json:"speedup,omitempty"`
 	// More policies: the speed-up over the reference, by policy.
 	Speedups map[string]Speedup `json:"speedups,omitempty"`
 	// By policy, (simulated − measured) / measured wall-clock, the median of repeats.
 	PredictionError map[string]float64 `json:"prediction_error,omitzero"`
-	// The same of the simulation on the planned links.
+	// `prediction_error` of the simulation on the planned links.
 	LinksPredictionError map[string]float64 `json:"links_prediction_error,omitempty"`
-	// By policy, simulated − measured for each part of the [split](#split), of the
+	// By policy, simulated − measured for each part of the [split](#split), for the
 	// seed with the median measured wall-clock.
 	Residuals map[string]Residual `json:"residuals,omitempty"`
 	// Three policies or more: the simulated and the measured
 	// [order](results.md#the-order-of-policies), by simulated world.
 	RankCorrelation map[string]stats.Correlation `json:"rank_correlation,omitempty"`
-	// Over the seeds of `--repeat`.
+	// Estimates over the seeds of `--repeat`.
 	Statistics Statistics `json:"statistics"`
-	// `--loss`: the validation loss that times are measured to.
+	// The validation loss of `--loss`, the target of `learning`.
 	Target float64 `json:"target_loss,omitempty"`
-	// Trained runs: what was learnt, by world.
+	// Trained runs: losses and times to a loss, by world.
 	Learning map[string]*learning.Result `json:"learning,omitempty"`
 	// All runs.
 	Runs []Played `json:"runs"`
-	// Each policy but the first, in each world on each backend.
+	// Each policy except the first, in each world on each backend.
 	Comparisons []Against `json:"comparisons"`
 	// The error of each simulated world under each policy.
 	Predictions []Prediction `json:"predictions"`

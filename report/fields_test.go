@@ -24,21 +24,20 @@ const fieldsFile = "../docs/record-fields.md"
 
 const fieldsOpening = `# Fields of results and events
 
-A reference, made from the program itself by
-%[1]sgo test ./report -run PageOfFields -update%[1]s: every field of a result
-(%[1]ssummary.json%[1]s, %[1]s--json%[1]s of %[1]srun%[1]s and
-%[1]ssimulate%[1]s), of a comparison (%[1]scomparison.json%[1]s,
-%[1]s--json%[1]s of %[1]scompare%[1]s), of a sweep (its
-%[1]ssummary.json%[1]s) of an event (%[1]sevents.jsonl%[1]s), and of an event
-of [programs of your own](programs.md) (%[1]sprograms.jsonl%[1]s). Meanings are
-the comments on the fields of the program. [Results and records](results.md)
-and [Sweeps and tuning](sweep.md) explain how they work together.
+Reference: every field of a result (%[1]ssummary.json%[1]s, %[1]s--json%[1]s of %[1]srun%[1]s and
+%[1]ssimulate%[1]s), a comparison (%[1]scomparison.json%[1]s, %[1]s--json%[1]s of
+%[1]scompare%[1]s), a sweep (its %[1]ssummary.json%[1]s), an event
+(%[1]sevents.jsonl%[1]s), and an event of [programs of your own](programs.md)
+(%[1]sprograms.jsonl%[1]s). [Results and records](results.md) and [Sweeps and
+tuning](sweep.md) explain how the fields work together.
+%[1]sgo test ./report -run PageOfFields -update%[1]s makes this page from the
+program.
 
-- A **time** is in whole microseconds of scenario time, since the start of the
-  run where it is a moment.
+- A **time** is in whole microseconds of scenario time. A moment counts from the
+  start of the run.
 - A field whose type says **optional** is absent if it is empty.
-- A **worker** is a number: 3 is w3. Where the field is %[1]sid%[1]s, the field
-  %[1]sworker%[1]s beside it has the same value.
+- A **worker** is a number: 3 is w3. Beside a field %[1]sid%[1]s, the field
+  %[1]sworker%[1]s has the same value.
 `
 
 // TestPageOfFields: the page of fields says what the structs say now.

@@ -13,7 +13,7 @@ import (
 
 // Played is one run of a comparison.
 type Played struct {
-	World      string      `json:"world"`         // The one name of the [world](results.md#worlds).
+	World      string      `json:"world"`         // The name of the [world](results.md#worlds).
 	Links      string      `json:"links"`         // The link backend.
 	Policy     string      `json:"policy"`        // The policy.
 	Seed       uint64      `json:"seed"`          // The seed.
@@ -31,17 +31,18 @@ type Played struct {
 // Against compares one policy with the reference, in one world on one link
 // backend.
 type Against struct {
-	World     string `json:"world"`     // The one name of the [world](results.md#worlds).
+	World     string `json:"world"`     // The name of the [world](results.md#worlds).
 	Links     string `json:"links"`     // The link backend.
 	Policy    string `json:"policy"`    // The policy.
 	Reference string `json:"reference"` // The first policy.
 	// The reference's wall-clock divided by the policy's, for each seed that was
 	// complete under both.
 	Speedups []SeedRatio `json:"speedups"`
-	// The estimate from these.
+	// The estimate from `speedups`.
 	Speedup stats.Estimate `json:"speedup"`
-	// The faster policy, `no difference shown` if the interval holds 1, or `the seeds
-	// change nothing` if all ratios are equal. It is empty without an interval.
+	// The faster policy, `no difference shown` if the interval contains 1 or all ratios
+	// are 1, or `the seeds change nothing` if all ratios are otherwise equal. It is
+	// empty for fewer than three ratios.
 	Finding string `json:"finding"`
 }
 

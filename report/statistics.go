@@ -15,18 +15,18 @@ import (
 type Statistics struct {
 	// Two policies: the ratio of their wall-clocks, by world.
 	Speedup map[string]stats.Estimate `json:"speedup,omitzero"`
-	// More policies: the same by policy and world.
+	// More policies: this ratio by policy and world.
 	Speedups map[string]map[string]stats.Estimate `json:"speedups,omitempty"`
 	// The simulator's relative error, by policy.
 	PredictionError map[string]stats.Estimate `json:"prediction_error,omitzero"`
-	// The same of the simulation on the planned links.
+	// `prediction_error` of the simulation on the planned links.
 	LinksPredictionError map[string]stats.Estimate `json:"links_prediction_error,omitempty"`
 	// By world, as in `comparisons[].finding`.
 	Finding map[string]string `json:"finding,omitzero"`
-	// The same by policy and world.
+	// More policies: the findings by policy and world.
 	Findings map[string]map[string]string `json:"findings,omitempty"`
-	// The number of seeds with an incomplete run. A run without a complete partner
-	// does not count.
+	// The number of seeds with an incomplete run. Estimates contain only pairs of
+	// complete runs.
 	LeftOut int `json:"left_out,omitempty"`
 }
 

@@ -36,11 +36,11 @@ type Policies struct {
 	// With `rejoin: after_rounds`: outer steps from a worker's eviction to its return. 0
 	// counts as 1.
 	RejoinRounds int `yaml:"rejoin_rounds" json:"rejoin_rounds,omitempty"`
-	// Parameters of policies that are programs, by name. They hold for every program
-	// named without them.
+	// Parameters of policy programs, by name. They apply to every program that is named
+	// without them.
 	Program map[string]program.Value `yaml:"program" json:"program,omitempty"`
-	// The weight of a pseudo-gradient that came too late for its round in the worker's
-	// next contribution. With 0 it is discarded. No decision depends on the weight.
+	// The weight, in a worker's next contribution, of a pseudo-gradient that missed its
+	// round. 0 discards the late pseudo-gradient. No decision depends on the weight.
 	StalenessWeight float64 `yaml:"staleness_weight" json:"staleness_weight,omitempty"`
 }
 

@@ -42,16 +42,16 @@ type Scenario struct {
 	Injects []faults.Inject `yaml:"injects" json:"injects"`
 	// Inner steps that each worker takes per round.
 	InnerSteps int `yaml:"inner_steps" json:"inner_steps" need:"yes"`
-	// Rounds, and so outer steps, until the run is complete.
+	// The number of rounds, and so of outer steps, in a complete run.
 	TargetOuterSteps int `yaml:"target_outer_steps" json:"target_outer_steps" need:"yes"`
 	// The time at which an incomplete run ends. Joins and injects after it are refused.
 	Horizon policy.Time `yaml:"horizon" json:"horizon" need:"yes"`
-	// Workers send a heartbeat to the coordinator once in this time.
+	// The time between a worker's heartbeats to the coordinator.
 	HeartbeatPeriod policy.Time `yaml:"heartbeat_period" json:"heartbeat_period" need:"yes"`
 	// A member silent for `heartbeat_period` × `heartbeat_miss_threshold` is evicted.
 	HeartbeatMissThreshold int `yaml:"heartbeat_miss_threshold" json:"heartbeat_miss_threshold" need:"yes"`
-	// The one-way latency of a message. On a real network it is, times `time_scale`, the
-	// one-way delay of paths without one in `real.links`.
+	// The one-way latency of a message. On a real network, the default `one_way_delay`
+	// of paths is `base_latency` × `time_scale`.
 	BaseLatency policy.Time `yaml:"base_latency" json:"base_latency" need:"yes"`
 	// The bandwidth of transfers in the simulator, in bytes per microsecond or as a rate
 	// such as 1gbit. Real runs ignore it.
@@ -60,12 +60,12 @@ type Scenario struct {
 	// Real runs ignore it.
 	StateBytes int64 `yaml:"state_bytes" json:"state_bytes" need:"yes" unit:"B"`
 
-	// When a round closes, who may come back, and when joiners contribute. Each policy
-	// has a section of its name with its parameters.
+	// When a round closes, which workers may return, and when joiners contribute. Each
+	// policy's parameters are in a section of its name.
 	Policy Policies `yaml:"policy" json:"policy"`
 	// How the scenario is played on a real network.
 	Real Real `yaml:"real" json:"real"`
-	// How long inner steps take. Without it they vary by `inner_step_jitter` alone.
+	// How long inner steps take. Without `work`, only `inner_step_jitter` varies them.
 	Work *work.Spec `yaml:"work" json:"work,omitempty"`
 	// What the workers train. Without it, they train the stand-in `quadratic`.
 	Train *task.Spec `yaml:"train" json:"train,omitempty"`
@@ -77,21 +77,21 @@ type Scenario struct {
 
 // Worker is one training process.
 type Worker struct {
-	// The worker's number. Its node is named w and this number. Give `id` or `ids`.
+	// The worker's number. Worker 3 is node w3. Give `id` or `ids`.
 	ID policy.ID `yaml:"id" json:"id" need:"or ids"`
 	// In place of `id`, for many equal workers: a range such as 0-999, or several such as
 	// 0-9,20-29.
 	IDs string `yaml:"ids" json:"ids,omitempty"`
-	// The time at which the worker joins. Workers with the smallest start the run with
-	// its initial state. Others fetch the state when they join.
+	// The time at which the worker joins. Workers with the earliest time start the run
+	// with its initial state. Others fetch the state when they join.
 	JoinAt policy.Time `yaml:"join_at" json:"join_at"`
 	// The mean duration of an inner step.
 	InnerStepMean policy.Time `yaml:"inner_step_mean" json:"inner_step_mean" need:"yes"`
-	// An inner step takes `inner_step_mean` ± this time, uniformly, unless `work` says
-	// otherwise. It is at most the mean.
+	// An inner step takes `inner_step_mean` ± this time, uniformly distributed, unless
+	// `work` sets another distribution. It is at most the mean.
 	InnerStepJitter policy.Time `yaml:"inner_step_jitter" json:"inner_step_jitter"`
 	// Under torchft only: the number of outer steps that the worker claims to have taken,
-	// below `target_outer_steps`. It has the initial state whenever it joins.
+	// below `target_outer_steps`. Whenever it joins, the worker has the initial state.
 	InitialStep int `yaml:"initial_step" json:"initial_step,omitempty"`
 	// Under torchft only: the number of the lighthouse that the worker asks. Two
 	// lighthouses can split a run.
@@ -106,10 +106,10 @@ type Real struct {
 	// of a faster machine. Links, heartbeats, deadlines and inner steps all slow down, so
 	// results stay those of an undilated run.
 	Dilation float64 `yaml:"dilation" json:"dilation,omitempty"`
-	// How long inner steps take: `planned` as the scenario says, or `measured` as long as
-	// they compute, times the worker's planned duration over the median worker's
-	// `inner_step_mean`. `work` and `Slow` count either way. If absent, it is `measured`
-	// for the task `program`, and else `planned`.
+	// With `planned`, inner steps take as long as the scenario says. With `measured`,
+	// they take their computing time × the worker's planned duration ÷ the median
+	// worker's `inner_step_mean`. Both include `work` and `Slow`. The default is
+	// `measured` for the task `program`, otherwise `planned`.
 	Compute string `yaml:"compute" json:"compute,omitempty"`
 	// The length of the model's float32 vector, over all ranks of a replica group. The
 	// state is twice as long, because of momentum. If absent and `train` has a model, it
@@ -117,30 +117,30 @@ type Real struct {
 	Parameters int `yaml:"parameters" json:"parameters"`
 	// The least real time from a round's first arrival to a deadline that follows from
 	// arrivals. Arrivals closer together say more about the shared machine than about a
-	// worker. If absent, it is 50ms and 10ms per worker.
+	// worker. The default is 50ms plus 10ms per worker.
 	MinSlack shaping.Duration `yaml:"min_slack" json:"min_slack"`
-	// The real time after which a reduction in which nobody receives anything counts as
-	// stalled. If absent, it is the largest of `heartbeat_period` ×
-	// `heartbeat_miss_threshold`, 2s, and 8 of the slowest round trips with 4 times the
-	// full queues on their way.
+	// The real time after which a reduction in which no worker receives anything counts
+	// as stalled. The default is the largest of `heartbeat_period` ×
+	// `heartbeat_miss_threshold`, 2s and, for any two nodes, 8 round trips plus 4 times
+	// the full queues on the way.
 	StallTimeout shaping.Duration `yaml:"stall_timeout" json:"stall_timeout,omitzero"`
 	// The coordinator pings silent members and acts on ICMP errors, so that a crash is
 	// noticed in about one heartbeat period. Without it, crashes are silent.
 	HeedUnreachable bool `yaml:"heed_unreachable" json:"heed_unreachable,omitempty"`
-	// Outer steps between checkpoints; 0 is none.
+	// The number of outer steps between checkpoints. 0 means no checkpoints.
 	CheckpointEvery int `yaml:"checkpoint_every" json:"checkpoint_every"`
 	// Outer states sent to a store on the network.
 	Upload train.UploadSpec `yaml:"upload" json:"upload,omitzero"`
-	// Congestion control of TCP connections in the nodes, as the kernel names it. It is
-	// for users' programs, stacks and rivals of the ring; workers speak QUIC. The
-	// default holds if nodes may choose.
+	// The kernel's name for the congestion control of TCP connections in the nodes. It
+	// affects users' programs, stacks and rivals of the ring, but not workers, which
+	// use QUIC. The default applies if the kernel allows nodes to choose.
 	TCP string `yaml:"tcp" json:"tcp,omitempty"`
 	// The properties of the network's links.
 	Links shaping.Spec `yaml:"links" json:"links"`
 	// How workers average their pseudo-gradients.
 	AllReduce reduction.Spec `yaml:"all_reduce" json:"all_reduce"`
 	// Faults and changes of links. The simulator's default network, which has no links,
-	// leaves them out.
+	// ignores them.
 	Injects []faults.LinkInject `yaml:"injects" json:"injects,omitempty"`
 }
 

@@ -3,12 +3,13 @@
 // The package is pure: it never touches the kernel.
 package shaping
 
-// Spec is the `real.links` section of a scenario. A property that is absent is
-// nil, so that "not given" and "zero" stay different. The closest level wins,
-// property by property: default, then group, then node or pair. Within a level,
-// explicit values win over its preset.
+// Spec is the `real.links` section of a scenario. The most specific level sets
+// a property: a node or pair, otherwise a group, otherwise default. Within a
+// level, explicit values override a preset.
 type Spec struct {
-	// The properties of every node and pair that no other section gives.
+	// Absent properties are nil, so that "not given" and "zero" stay different.
+
+	// The properties of all nodes and pairs, unless another section gives them.
 	Default Properties `yaml:"default" json:"default"`
 	// Sets of nodes, by name. A group's properties apply to the separate access link of
 	// each of its nodes. A node is in one group at most.
@@ -29,8 +30,8 @@ type Properties struct {
 
 // Access is a node's own link to the network.
 type Access struct {
-	// A published profile. It gives both rates and the delay, where these are not written
-	// out.
+	// A published profile. It gives both rates and the delay, unless these are given
+	// explicitly.
 	AccessPreset *AccessPreset `yaml:"access_preset" json:"access_preset,omitempty"`
 	// The node's sending rate.
 	RateUp *Rate `yaml:"rate_up" json:"rate_up,omitempty"`
@@ -46,28 +47,28 @@ type Access struct {
 
 // Path has the properties of the way from one node to another.
 type Path struct {
-	// A published path. It gives the one-way delay, where that is not written out.
+	// A published path. It gives the one-way delay, unless this is given explicitly.
 	PathPreset *PathPreset `yaml:"path_preset" json:"path_preset,omitempty"`
 	// The time from the sender's access link to the receiver's. If absent everywhere, it
 	// is the scenario's `base_latency` × `time_scale`.
 	OneWayDelay *Duration `yaml:"one_way_delay" json:"one_way_delay,omitempty"`
-	// The rate of the path, besides those of both access links. It applies after the
-	// delay; its queue has the size of the sender's `queue`.
+	// The rate of the path itself. It applies after the delay, with a queue of the size
+	// of the sender's `queue`.
 	Rate *Rate `yaml:"rate" json:"rate,omitempty"`
 	// The variation of the one-way delay. Packets keep their order, and none may arrive
 	// before it was sent.
 	Jitter *Duration `yaml:"jitter" json:"jitter,omitempty"`
-	// What the jitter measures. `uniform`: ± jitter. `normal`: the deviation, cut at
-	// ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
-	// 0.82.
+	// `uniform`: within ± `jitter`. `normal`: with the deviation `jitter`, cut at ±
+	// 3.67 `jitter`. `pareto`: as netem's, from −2/3 to +4 times `jitter`, with mean 0
+	// and deviation 0.82 `jitter`.
 	JitterDistribution *JitterDistribution `yaml:"jitter_distribution" json:"jitter_distribution,omitempty"`
 	// The share of packets lost, each independently. It replaces a `loss_burst` of a
-	// farther level, and the other way round.
+	// less specific level, and vice versa.
 	Loss *Probability `yaml:"loss" json:"loss,omitempty"`
 	// Loss in bursts, in place of `loss`.
 	LossBurst *LossBurst `yaml:"loss_burst" json:"loss_burst,omitempty"`
-	// The share of packets that arrive twice. Loss and corruption apply to each copy by
-	// itself.
+	// The share of packets that arrive twice. Loss and corruption apply to each copy
+	// independently.
 	Duplicate *Probability `yaml:"duplicate" json:"duplicate,omitempty"`
 	// The share of packets that overtake: they are sent at once, without the one-way
 	// delay.
@@ -76,7 +77,7 @@ type Path struct {
 	Corrupt *Probability `yaml:"corrupt" json:"corrupt,omitempty"`
 }
 
-// Pair is the path from one node to another; the way back is its own pair.
+// Pair is the path from one node to another. The way back is a separate pair.
 type Pair struct {
 	// The node at which the path begins.
 	From string `yaml:"from" json:"from"`
@@ -93,14 +94,16 @@ type Group struct {
 	Access `yaml:",inline"`
 }
 
-// GroupPath is the path between the nodes of two groups: Between both ways,
-// or From one To the other. A group's path to itself joins its own nodes.
+// GroupPath is the path between the nodes of two groups: Between in both
+// directions, or From one To the other. A group's path to itself connects its
+// own nodes.
 type GroupPath struct {
-	// Two groups, for both ways. The same group twice joins the nodes within it.
+	// Two groups, for paths in both directions. The same group twice means the paths
+	// within it.
 	Between []string `yaml:"between" json:"between,omitempty"`
-	// The group at which the path begins. With `to`, it is one way only.
+	// The group at which the paths begin. `from` and `to` mean one direction only.
 	From string `yaml:"from" json:"from,omitempty"`
-	// The group at which the path ends.
+	// The group at which the paths end.
 	To   string `yaml:"to" json:"to,omitempty"`
 	Path `yaml:",inline"`
 }

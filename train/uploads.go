@@ -11,10 +11,10 @@ const StoreNode = "store"
 
 // UploadSpec is the section real.upload of a scenario.
 type UploadSpec struct {
-	// Outer steps between uploads; 0 is none.
+	// The number of outer steps between uploads. 0 means no uploads.
 	Every int `yaml:"every" json:"every"`
-	// Uploads pause while their worker reduces. Without it they compete for the worker's
-	// link.
+	// Uploads pause while their worker reduces. Otherwise uploads and reductions share
+	// the worker's link.
 	Yields bool `yaml:"yields" json:"yields,omitempty"`
 }
 

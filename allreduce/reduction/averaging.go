@@ -20,16 +20,16 @@ import (
 // and the simulator's planned links. Churn's network, where an all-reduce has a
 // fixed duration, does not use it.
 type Spec struct {
-	// The algorithm of the all-reduce: `ring`, `direct` (two hops: for long delays or many
+	// The algorithm of the all-reduce: `ring`, `direct` (two hops, for long delays or many
 	// workers) or `hierarchical` (`direct` inside the groups of `links.groups`, then
-	// between them, with every worker in one).
+	// between them). `hierarchical` needs every worker in a group.
 	Algorithm string `yaml:"algorithm" json:"algorithm"`
-	// The ring's order: by worker id (`naive`), or shortest by one-way delays (`planned`)
-	// or round trips (`measured`). `planned_rates`, `measured_rates` and `given_rates`
-	// make its slowest hop fastest.
+	// The ring's order: by worker id (`naive`), or with the smallest sum of one-way
+	// delays (`planned`) or round trips (`measured`). `planned_rates`, `measured_rates`
+	// and `given_rates` make the slowest hop as fast as possible.
 	Order string `yaml:"order" json:"order"`
-	// With `order: given_rates`: for each worker, in order, a list of its rates to each.
-	// The rate to itself may be any.
+	// With `order: given_rates`: for each worker, in order, a list of its rates to all
+	// workers. The rate to itself is ignored.
 	Rates [][]shaping.Rate `yaml:"rates" json:"rates,omitempty"`
 	// QUIC connections to each peer. 0 chooses by the path's losses and jitter.
 	Connections int `yaml:"connections" json:"connections"`

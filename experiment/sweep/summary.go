@@ -11,9 +11,9 @@ import (
 // Summary is the result of a sweep.
 type Summary struct {
 	Scenario string `json:"scenario"` // The name of the scenario.
-	// The [world](results.md#worlds); both simulations are `sim`.
+	// The [world](results.md#worlds), `sim` for both simulations.
 	World string `json:"world"`
-	// The one name of the world. Older summaries lack it.
+	// The name of the world. Older summaries lack it.
 	WorldName string `json:"world_name,omitempty"`
 	// The network of a simulation, unless it is churn's.
 	Network  string   `json:"network,omitempty"`
@@ -23,10 +23,10 @@ type Summary struct {
 	Policies []string `json:"policies"` // The policies, the reference first.
 	Points   int      `json:"points"`   // The number of points.
 	Done     int      `json:"done"`     // The number of points that were played.
-	// One for each assignment. For two fields, cell i, j is number i·n + j from 0, with n
-	// the number of the second field's values.
+	// One for each combination of values. For two fields, cell (i, j) has index i·n + j,
+	// where n is the number of the second field's values.
 	Cells []Cell `json:"cells"`
-	// Trained runs: the validation loss that times are measured to.
+	// Trained runs: the validation loss to which times are measured.
 	Target *float64 `json:"target_loss,omitempty"`
 	Dir    string   `json:"dir"` // The directory.
 }
@@ -43,23 +43,22 @@ type Cell struct {
 	Effective map[string]stats.Estimate `json:"effective_us,omitempty"`
 	// By policy, the number of runs that the horizon cut short.
 	Incomplete map[string]int `json:"incomplete"`
-	// Two policies: the first one's wall-clock divided by the second's, of runs with
+	// Two policies: the first policy's wall-clock divided by the second's, of runs with
 	// the same seed and repeat.
 	Speedup *stats.Estimate `json:"speedup,omitempty"`
-	// Two policies: the faster one, or `no difference shown`. It is absent without an
-	// interval.
+	// Two policies: as in `comparisons`.
 	Finding string `json:"finding,omitempty"`
-	// More policies: the speed-up of each but the first.
+	// More policies: the speed-up of each except the first.
 	Speedups map[string]stats.Estimate `json:"speedups,omitempty"`
-	// More policies: the finding of each but the first.
+	// More policies: the finding of each except the first.
 	Findings map[string]string `json:"findings,omitempty"`
-	// Each policy but the first, for any number of policies.
+	// Each policy except the first, for any number of policies.
 	Comparisons []Compared `json:"comparisons"`
-	// By policy, how many times as fast the cell is as the first cell, of runs with the
-	// same seed and repeat. The first cell has none.
+	// By policy, the first cell's times divided by this cell's, of runs with the same
+	// seed and repeat. The first cell has none.
 	Against map[string]Paired `json:"against_first_cell,omitempty"`
-	// Trained runs, by policy: what was learnt. The reference is the first policy in
-	// the same cell, and of the first policy, the first cell.
+	// Trained runs: losses by policy. The reference is the first policy in this cell.
+	// For the first policy, it is the first cell.
 	Learning map[string]learning.Outcome `json:"learning,omitempty"`
 }
 
@@ -68,7 +67,7 @@ type Compared struct {
 	Policy    string         `json:"policy"`    // The policy.
 	Reference string         `json:"reference"` // The first policy.
 	Speedup   stats.Estimate `json:"speedup"`   // The ratio of their wall-clocks.
-	Finding   string         `json:"finding"`   // The faster one. It is empty without an interval.
+	Finding   string         `json:"finding"`   // As in `comparisons[].finding` of a [comparison](#comparisons).
 	// The ratio of the effective times, if work was counted.
 	Effective *stats.Estimate `json:"effective_speedup,omitempty"`
 }

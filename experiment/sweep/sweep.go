@@ -30,7 +30,7 @@ const (
 // Axis is a field with the values it takes.
 type Axis struct {
 	Field  string   `json:"field"`  // The path of the field in the scenario.
-	Values []string `json:"values"` // Its values, as they were written.
+	Values []string `json:"values"` // The values, as they were written.
 }
 
 // ParseAxis reads FIELD=V1,V2,…; the errors of a field or a value are

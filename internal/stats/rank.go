@@ -12,14 +12,14 @@ const LeastRanked = 3
 
 // Correlation is the agreement of two orders of the same things.
 type Correlation struct {
-	Things int `json:"things"` // How many things are in order.
+	Things int `json:"things"` // The number of policies in the order.
 	N      int `json:"n"`      // The number of measurements behind the order.
 	// Kendall's rank correlation: 1 for the same order, 0 for no relation, −1 for the
-	// reverse. It is `null` if there is none.
+	// reverse order. It is `null` if it is undefined.
 	Tau *float64 `json:"tau"`
-	// It is `null` if there is none.
+	// The interval of `tau`, if any.
 	Interval *Interval `json:"interval"`
-	// The reason why something is `null`.
+	// The reason why `tau` or `interval` is `null`.
 	Why string `json:"why,omitempty"`
 }
 

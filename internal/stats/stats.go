@@ -23,20 +23,21 @@ const nominal = 0.95
 type Estimate struct {
 	N      int     `json:"n"`      // The number of measurements.
 	Median float64 `json:"median"` // Their median.
-	// It is `null` for fewer than three, or if all are equal.
+	// The confidence interval, `null` for fewer than three measurements, or if all are
+	// equal.
 	Interval *Interval `json:"interval"`
 	// The reason why there is no interval.
 	Why string `json:"why,omitempty"`
-	// There were enough for an interval, and all are equal.
+	// The measurements suffice for an interval, but all are equal.
 	Same bool `json:"same,omitempty"`
 }
 
 // Interval is a confidence interval of the population's median, or of another
 // estimated quantity.
 type Interval struct {
-	Low  float64 `json:"low"`  // Its lower end.
-	High float64 `json:"high"` // Its upper end.
-	// The probability that such an interval holds the true value: 0.95, or the most
+	Low  float64 `json:"low"`  // The lower end.
+	High float64 `json:"high"` // The upper end.
+	// The probability that such an interval contains the true value: 0.95, or the most
 	// that few measurements allow.
 	Level float64 `json:"level"`
 }

@@ -39,10 +39,10 @@ type Policy struct {
 	// The fraction of the members, rounded up, that must have arrived before a round may
 	// close without the others.
 	Quorum float64 `yaml:"quorum" json:"quorum" tune:"0.3 0.9"`
-	// Spreads to wait beyond a member's typical duration. If the logarithms of durations
-	// are normal, 0.13 % of durations exceed 3 spreads.
+	// The number of spreads to wait beyond a member's typical duration. If durations
+	// are log-normal, 0.13 % exceed 3 spreads.
 	Z float64 `yaml:"z" json:"z" tune:"1 6"`
-	// Durations kept of a member.
+	// The number of durations to remember of each member.
 	Window int `yaml:"window" json:"window" tune:"2 32 log"`
 	// The least increase in contributions per time, as a fraction, for which slow members
 	// are left out.

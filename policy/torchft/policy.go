@@ -16,36 +16,37 @@ func init() {
 // Policy has the parameters of the lighthouse and of the managers. Times are in
 // microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 type Policy struct {
-	// Workers, or replica groups, that a quorum and a counted outer step need. Only more
-	// than half of them guarantee that there is one quorum at a time.
+	// The least number of workers, or replica groups, in a quorum and in an outer step.
+	// Only a majority guarantees a single quorum at a time.
 	MinReplicas int `yaml:"min_replicas" json:"min_replicas"`
 	// The time to wait for other live workers, from the first request for a quorum. 0
-	// takes 2 heartbeat timeouts, as in torchft's README.
+	// means 2 × `heartbeat_timeout`, as in torchft's README.
 	JoinTimeout policy.Time `yaml:"join_timeout" json:"join_timeout" tune:"0.01 4 log of round"`
-	// Silence that counts as death, at least 2 `heartbeat_period`. 0 takes
+	// The silence that counts as death, at least 2 × `heartbeat_period`. 0 means
 	// `heartbeat_period` × `heartbeat_miss_threshold`.
 	HeartbeatTimeout policy.Time `yaml:"heartbeat_timeout" json:"heartbeat_timeout"`
-	// The time that a worker waits for a quorum before it dies. 0 takes 12 heartbeat
-	// timeouts.
+	// The time that a worker waits for a quorum before it dies. 0 means 12 ×
+	// `heartbeat_timeout`.
 	QuorumTimeout policy.Time `yaml:"quorum_timeout" json:"quorum_timeout"`
-	// The time from a quorum until its outer step fails. 0 takes 12 heartbeat timeouts.
+	// The time from a quorum until its outer step fails. 0 means 12 ×
+	// `heartbeat_timeout`.
 	Timeout policy.Time `yaml:"timeout" json:"timeout"`
-	// Repeats of a request that a restarted lighthouse has forgotten. After them, the
+	// How often a worker repeats a request that the lighthouse has forgotten. Then the
 	// worker waits for `quorum_timeout`, and dies.
 	QuorumRetries int `yaml:"quorum_retries" json:"quorum_retries"`
-	// Failed commits in a row that a group survives. One more kills it (`reduce_failed`).
-	// 0 is any number, torchft's default. torchft's own 0 allows none, and is not
-	// available.
+	// The number of failed commits in a row that a group survives. One more kills the
+	// group (`reduce_failed`). 0 means any number, which is torchft's default. torchft's
+	// own 0 (none) is not available.
 	MaxRetries int `yaml:"max_retries" json:"max_retries"`
-	// Restarts of a group that died of `quorum_timeout` or `max_retries`.
+	// How often a group that died of `quorum_timeout` or `max_retries` restarts.
 	Restarts int `yaml:"restarts" json:"restarts"`
-	// Outer steps for which contributors ask with `shrink_only`, which admits only members
-	// of the last quorum.
+	// The number of outer steps for which contributors ask with `shrink_only`, which
+	// admits only members of the last quorum.
 	ShrinkUntil int `yaml:"shrink_until" json:"shrink_until"`
 	// A group that heals takes part with its donor's contribution, as in torchft with
-	// `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros.
+	// `use_async_quorum=False`, which DiLoCo requires. Otherwise it contributes zeros.
 	Sync bool `yaml:"sync" json:"sync,omitempty"`
-	// At step 0 all groups take the state of the first one, torchft's default.
+	// At step 0, all groups take the first group's state, as torchft does by default.
 	InitSync bool `yaml:"init_sync" json:"init_sync,omitempty"`
 }
 

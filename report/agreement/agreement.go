@@ -26,10 +26,10 @@ type Table struct {
 	// The backends. The first is the reference for the others.
 	Links     []string `json:"links"`
 	Tolerance float64  `json:"tolerance"` // How far a median ratio may be from 1.
-	Agree     bool     `json:"agree"`     // They agree.
-	// The same in words, or how they differ.
+	Agree     bool     `json:"agree"`     // Whether the backends agree.
+	// That they agree or how they differ, in words.
 	Verdict string `json:"verdict"`
-	// In the order of the policies, and of the backends in each.
+	// One for each policy and backend, in their order.
 	Rows []Row `json:"rows"`
 }
 
@@ -51,15 +51,15 @@ type Row struct {
 type Comparison struct {
 	// The wall-clock divided by the first backend's.
 	Ratio stats.Estimate `json:"ratio"`
-	// The seeds with other decisions: other workers were sidelined or evicted, or in
-	// other rounds, or for other reasons.
+	// The seeds with different decisions: the workers sidelined or evicted, the rounds
+	// or the reasons differ.
 	OtherDecisions []uint64 `json:"other_decisions"`
-	// The number of rounds that had the same participants, as had all rounds before
-	// them. Only such rounds have to end with equal bytes.
+	// The number of rounds before the first round with different participants. Only
+	// these must end with equal bytes.
 	Rounds int `json:"rounds"`
-	// The number of these whose means had the same bytes.
+	// How many of `rounds` have bit-identical means.
 	SameBytes int `json:"same_bytes"`
-	// How the backends differ. It is absent if they agree.
+	// How the backends differ, absent if they agree.
 	Differs string `json:"differs,omitempty"`
 }
 

@@ -19,13 +19,13 @@ import (
 
 // Result has the training results of a world's runs, under one policy or more.
 type Result struct {
-	// The [validation loss](learning.md#time-to-a-loss) that times are measured to.
+	// The [validation loss](learning.md#time-to-a-loss) to which times are measured.
 	Target float64 `json:"target"`
-	// The user has asked for that loss; otherwise it is the reference's final one.
+	// Whether `--loss` gave the target. Otherwise it is the reference's final loss.
 	Asked bool `json:"target_asked"`
-	// The policies in the given order; the first is the reference.
+	// The policies in the given order, the reference first.
 	Policies []Policy `json:"policies"`
-	// The same by name.
+	// The policies by name.
 	ByPolicy map[string]Policy `json:"by_policy"`
 }
 
@@ -41,30 +41,30 @@ type Policy struct {
 type Outcome struct {
 	Final stats.Estimate `json:"final"` // The validation loss at the end.
 	// The wall-clock to the target loss, in microseconds, interpolated between two
-	// evaluations, of the runs that reached it.
+	// evaluations, of runs that reached the target.
 	Time stats.Estimate `json:"time_us"`
-	// The number of runs that did not reach it.
+	// The number of runs that did not reach the target.
 	Unreached int `json:"unreached,omitempty"`
-	// The reference's time divided by this one's, seed by seed.
+	// The reference's `time_us` divided by this `time_us`, seed by seed.
 	Sooner stats.Estimate `json:"sooner,omitzero"`
-	// The reference's time to this one's final loss, divided by this one's own time
-	// to it, seed by seed. It exists even if the target is never reached.
+	// `sooner` with the final loss here as the target, seed by seed. It exists even if
+	// no run reaches the target.
 	Own stats.Estimate `json:"sooner_own,omitzero"`
 	// The tokens in outer steps, of the median run.
 	Seen int64 `json:"tokens_seen"`
 	// The discarded tokens, of the median run.
 	Lost int64 `json:"tokens_lost"`
-	// The excess of its loss over the reference's, as a share of the latter, when both
-	// have seen as many tokens.
+	// The excess of the loss over the reference's loss, divided by the reference's
+	// loss, after equal numbers of tokens.
 	EqualTokens stats.Estimate `json:"equal_tokens,omitzero"`
-	// The same after as many outer steps.
+	// This excess after equal numbers of outer steps.
 	EqualRounds stats.Estimate `json:"equal_rounds,omitzero"`
 }
 
 // Curve is the validation loss of one run.
 type Curve struct {
 	Seed   uint64  `json:"seed"`   // The seed.
-	Points []Point `json:"points"` // In order.
+	Points []Point `json:"points"` // The points of the curve, in order.
 	// Seen and Lost are tokens that went into outer steps, and that were
 	// discarded.
 	Seen int `json:"-"`
@@ -74,10 +74,10 @@ type Curve struct {
 // Point is the state after an outer step, or in round 0 the initial state.
 type Point struct {
 	Round     int         `json:"round"`         // The outer step, or 0 at the beginning.
-	WallClock policy.Time `json:"wall_clock_us"` // When it was taken.
+	WallClock policy.Time `json:"wall_clock_us"` // When the outer step was taken.
 	Tokens    int         `json:"tokens"`        // The tokens seen so far.
 	Loss      float64     `json:"loss"`          // The validation loss.
-	// The mean loss of the inner steps before it.
+	// The mean training loss of the round.
 	Train *float64 `json:"train,omitempty"`
 }
 

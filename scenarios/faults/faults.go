@@ -41,17 +41,17 @@ const (
 // Ops lists the injects.
 var Ops = []Op{Crash, Leave, Slow, Restore, Pause, Resume, Partition, ClearPartition, CoordinatorCrash, Restart, Fail, Preempt, FailReduce}
 
-// Inject is something that happens to workers at a time.
+// Inject is a fault or change that happens to workers at a given time.
 type Inject struct {
-	// What happens.
+	// The kind of inject.
 	Op Op `yaml:"op" json:"op" need:"yes"`
-	// When it happens. It is not after the horizon.
+	// The time of the inject, at most `horizon`.
 	At policy.Time `yaml:"at" json:"at" need:"yes"`
-	// The worker that it happens to. All injects need it but `Partition`,
-	// `ClearPartition` and `CoordinatorCrash`.
+	// The worker concerned. All injects except `Partition`, `ClearPartition` and
+	// `CoordinatorCrash` need it.
 	ID *policy.ID `yaml:"id" json:"id,omitempty"`
-	// The workers that a `Partition` cuts off, or that a `ClearPartition` joins again.
-	// `ClearPartition` without `ids` is for all.
+	// The workers that `Partition` cuts off, or that `ClearPartition` reconnects.
+	// Without `ids`, `ClearPartition` reconnects all workers.
 	IDs []policy.ID `yaml:"ids" json:"ids,omitempty"`
 	// With `Slow`, which needs it: inner steps take this many times as long.
 	Factor *float64 `yaml:"factor" json:"factor,omitempty"`
@@ -65,12 +65,12 @@ type Inject struct {
 	// With `Restart`: the time until the new process begins.
 	After policy.Time `yaml:"after" json:"after,omitempty"`
 	// With `Restart`, under torchft only: the number of the lighthouse that the new
-	// process asks. If absent, it is the former one.
+	// process asks. The default is the former process's lighthouse.
 	Lighthouse *int `yaml:"lighthouse" json:"lighthouse,omitempty"`
 	// With `Preempt`: the time from the warning to the worker's death.
 	Notice policy.Time `yaml:"notice" json:"notice,omitempty"`
-	// With `FailReduce`, under torchft: the reduction fails for this worker alone, when it
-	// has done its part and the others can finish.
+	// With `FailReduce`, under torchft: the reduction fails only for this worker, after it
+	// has done its part. The others finish.
 	Alone bool `yaml:"alone" json:"alone,omitempty"`
 }
 

@@ -29,25 +29,25 @@ const (
 	Down = "down"
 )
 
-// LinkInject is something that happens to a link for a while.
+// LinkInject is a fault or change of a link.
 type LinkInject struct {
-	// What happens.
+	// The kind of inject.
 	Op Op `yaml:"op" json:"op" need:"yes"`
-	// When it begins. It is not after the horizon.
+	// The time at which it begins, at most `horizon`.
 	At policy.Time `yaml:"at" json:"at" need:"yes"`
-	// When it ends. If absent, it does not end.
+	// The time at which it ends. If absent, it does not end.
 	Until *policy.Time `yaml:"until" json:"until,omitempty"`
-	// The worker whose access link it is. For `Refuse` and `Flap`: the worker against all
-	// others.
+	// The worker whose access link changes. `Refuse` and `Flap` separate the worker from
+	// all other nodes.
 	ID *policy.ID `yaml:"id" json:"id,omitempty"`
-	// The node at which a path begins. With `to`, it is one way only.
+	// The node at which the path begins. `from` and `to` mean one direction only.
 	From string `yaml:"from" json:"from,omitempty"`
 	// The node at which the path ends.
 	To string `yaml:"to" json:"to,omitempty"`
-	// Two nodes: both ways between them.
+	// Two nodes, for both directions between them.
 	Between []string `yaml:"between" json:"between,omitempty"`
-	// With `Flap`, which needs it: the time from one cut to the next. Up and down must
-	// each last at least 20 ms of real time.
+	// With `Flap`, which needs it: the time from one cut to the next. The times up and
+	// down are each at least 20 ms of real time.
 	Period *policy.Time `yaml:"period" json:"period,omitempty"`
 	// With `Flap`, which needs it: the time down at the beginning of each period, less
 	// than the period.

@@ -15,31 +15,27 @@ import (
 // explained are the pages on sections, by the path of the section.
 var explained = map[string]string{
 	"":                "[Scenario files](scenarios.md) explains the sections and how they work together.",
-	"injects[]":       "[Injects](scenarios.md#injects) has the effect of each.",
-	"policy":          "[Policies](policies.md) explains each of them, and [Scenario files](scenarios.md#policy) what holds under any.",
-	"policy.torchft":  "[torchft](torchft.md#as-a-policy) has the details.",
-	"real.upload":     "[Uploads](scenarios.md#uploads)",
-	"real.links":      "[Links](links.md) explains what a network can be. The closest level wins, property by property: `default`, then group, then node or pair.",
+	"injects[]":       "[Injects](scenarios.md#injects) explains their effects.",
+	"policy":          "[Policies](policies.md) explains the policies, and [Scenario files](scenarios.md#policy) the fields that apply under any policy.",
+	"policy.torchft":  "[torchft](torchft.md#as-a-policy) explains the policy.",
+	"real.upload":     "[Uploads](scenarios.md#uploads) explains the fields.",
+	"real.links":      "[Links](links.md) explains networks. The most specific level sets a property: a node or pair, otherwise a group, otherwise `default`.",
 	"real.all_reduce": "[The ring](ring.md#algorithms) explains algorithms and orders.",
-	"real.injects[]":  "[Faults](links.md#faults) has the effect of each, and what it takes.",
+	"real.injects[]":  "[Faults](links.md#faults) explains their effects and targets.",
 	"work":            "[Work](scenarios.md#work) explains how the parts work together.",
 	"work.steps":      "[Work](scenarios.md#work) has the largest `sigma` of each distribution.",
-	"train":           "[Learning](learning.md) explains what is trained, and [the trainer](trainer.md) programs of your own.",
-	"train.outer":     "[Published outer steps](learning.md#published-outer-steps)",
-	"train.regions":   "[Hierarchical outer steps](learning.md#hierarchical-outer-steps)",
-	"loss_burst":      "This is the Gilbert-Elliott model; see [Path](links.md#path).",
+	"train":           "[Learning](learning.md) explains the tasks, and [the trainer](trainer.md) explains programs of your own.",
+	"train.outer":     "[Published outer steps](learning.md#published-outer-steps) explains the fields.",
+	"train.regions":   "[Hierarchical outer steps](learning.md#hierarchical-outer-steps) explains the fields.",
+	"loss_burst":      "[Path](links.md#path) explains this Gilbert-Elliott model.",
 }
 
 const opening = `# Scenario fields
 
-A reference, made from the program itself by
-%[1]sgo test ./scenarios/schema -update%[1]s: every field of a scenario file. Meanings
-are the comments on the fields of the program. Defaults are what it puts in the
-place of an absent field. Ranges are what it accepts: the test tries values.
-Where a range depends on other fields, the widest is here.
-%[1]stestbed schema%[1]s prints the same as a JSON schema.
-
-[Scenario files](scenarios.md) explains how the fields work together.
+Reference: every field of a scenario file.
+%[1]sgo test ./scenarios/schema -update%[1]s makes this page from the program. The
+test finds ranges by trying values. Where a range depends on other fields, the
+page gives the widest. %[1]stestbed schema%[1]s prints the fields as a JSON schema.
 
 - A **time** is scenario time in whole microseconds, or text with a unit:
   %[1]s30ms%[1]s, %[1]s1.5s%[1]s.
@@ -49,8 +45,8 @@ Where a range depends on other fields, the widest is here.
 - **ids** are a list of worker numbers, or text such as %[1]s0-9,20-29%[1]s.
 - %[1]s[]%[1]s stands for each entry of a list, and %[1]sNAME%[1]s for a name of your
   choice.
-- A section that is absent has the defaults of its fields. %[1]swork%[1]s,
-  %[1]strain%[1]s and the sections in them are off if they are absent.
+- An absent section has the defaults of its fields. If a section with required
+  fields, such as %[1]swork.noise%[1]s, is absent, it has no effect.
 `
 
 // page is docs/fields.md.
@@ -80,7 +76,8 @@ func (w *writer) section(o *object, path, title string) {
 	properties := o.get("properties").(*object)
 	required, _ := o.get("required").([]string)
 	fmt.Fprintf(&w.out, "\n## %s\n", title)
-	if text, ok := explained[path]; ok {
+	shares := title == shared["Access"] || title == shared["Path"] // has only what several sections have
+	if text, ok := explained[path]; ok && !shares {
 		fmt.Fprintf(&w.out, "\n%s\n", wrapped(text))
 	}
 	var rows bytes.Buffer
@@ -89,7 +86,7 @@ func (w *writer) section(o *object, path, title string) {
 		p := properties.values[i].(*object)
 		l := w.b.leaves[p]
 		if heading, ok := shared[l.owner]; ok && title != heading && path != "real.links.groups" {
-			if link := fmt.Sprintf("[%s](#%s)", strings.ToLower(heading), anchor(heading)); !slices.Contains(also, link) {
+			if link := fmt.Sprintf("[%s](#%s)", strings.ToLower(heading), anchor(heading)); !shares && !slices.Contains(also, link) {
 				also = append(also, link)
 			}
 			if title != heading {
@@ -102,12 +99,12 @@ func (w *writer) section(o *object, path, title string) {
 		w.row(&rows, p, field(path, name), slices.Contains(required, name))
 	}
 	if also != nil {
-		fmt.Fprintf(&w.out, "\n%s\n", wrapped("It has all fields of "+strings.Join(also, " and of ")+"."))
+		fmt.Fprintf(&w.out, "\n%s\n", wrapped("This section has all fields of "+strings.Join(also, " and of ")+"."))
 	}
 	if rows.Len() > 0 {
 		fmt.Fprintf(&w.out, "\n| field | type | default | range | meaning |\n|---|---|---|---|---|\n%s", rows.Bytes())
 	} else if also == nil {
-		fmt.Fprint(&w.out, "\nIt has no fields.\n")
+		fmt.Fprint(&w.out, "\nThis section has no fields.\n")
 	}
 	for i, name := range properties.names {
 		p := properties.values[i].(*object)

@@ -20,7 +20,7 @@ type Spec struct {
 	// What is trained: `quadratic`, a stand-in that costs next to nothing; `charlm`, a
 	// language model on the bytes of a text; or `program`, your own trainer.
 	Task string `yaml:"task" json:"task,omitempty"`
-	// For `charlm`: the text, a file beside or below the scenario's. If absent, it is
+	// For `charlm`: the text, a file in the scenario's folder or below. The default is
 	// Persuasion by Jane Austen, 466,854 bytes. The last tenth is for validation, and no
 	// worker trains on it.
 	Text string `yaml:"text" json:"text,omitempty"`
@@ -37,36 +37,36 @@ type Spec struct {
 	Outer Outer `yaml:"outer" json:"outer,omitzero"`
 	// Hierarchical outer steps: most rounds average within a region only.
 	Regions *policy.RegionsSpec `yaml:"regions" json:"regions,omitempty"`
-	// Workers in a replica group of torchft, in the order of their ids. They are its
-	// ranks, each with a part of the stand-in's parameters.
+	// The number of workers in a replica group of torchft, taken in the order of their
+	// ids. They are the group's ranks, each with a part of the stand-in's parameters.
 	GroupWorldSize int `yaml:"group_world_size" json:"group_world_size,omitempty"`
 	// External has the fields of Program.
 	External `yaml:",inline"`
 }
 
 // Model is the shape of CharLM's transformer, and what a step trains on. Fields
-// that are 0 have the values of charlm.Defaults.
+// that are 0 have their default values.
 type Model struct {
-	// Transformer blocks.
+	// The number of transformer blocks.
 	Layers int `yaml:"layers" json:"layers,omitempty"`
-	// Values per position.
+	// The number of values per position.
 	Width int `yaml:"width" json:"width,omitempty"`
-	// Heads of attention. They divide the width.
+	// The number of attention heads, which divides `width`.
 	Heads int `yaml:"heads" json:"heads,omitempty"`
-	// Bytes that a prediction sees at most.
+	// The number of bytes that a prediction sees at most.
 	Context int `yaml:"context" json:"context,omitempty"` // tokens
-	// Windows of `context` bytes in an inner step.
+	// The number of windows of `context` bytes in an inner step.
 	Batch int `yaml:"batch" json:"batch,omitempty"` // sequences
 }
 
-// Inner is CharLM's inner optimiser, AdamW. Missing fields have the values of
-// charlm.Defaults.
+// Inner is CharLM's inner optimiser, AdamW. Missing fields have their default
+// values.
 type Inner struct {
 	// The learning rate.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
 	// The weight decay, of matrices only.
 	Decay *float64 `yaml:"decay" json:"decay,omitempty"`
-	// Inner steps over which the rate rises from 0.
+	// The number of inner steps over which the rate rises from 0.
 	Warmup *int `yaml:"warmup" json:"warmup,omitempty"` // steps
 }
 

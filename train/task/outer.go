@@ -14,19 +14,19 @@ type Outer struct {
 	// The learning rate of outer steps.
 	Rate *float64 `yaml:"rate" json:"rate,omitempty"`
 	// The Nesterov momentum of outer steps, below 1. DiLoCo's rate 0.7 and momentum 0.9
-	// pay after a hundred rounds. For short runs take 0.7 and 0.5.
+	// pay only after a hundred rounds. For short runs, use 0.7 and 0.5.
 	Momentum *float64 `yaml:"momentum" json:"momentum,omitempty"`
-	// The number of parts to which the blocks of layers are dealt. A round exchanges one
-	// of them, in turn.
+	// The number of parts into which the blocks of layers are dealt. Each round
+	// exchanges one part, in turn.
 	Fragments int `yaml:"fragments" json:"fragments,omitempty"`
 	// When a fragment's outer step arrives, a worker keeps this share of the fragment's
 	// local parameters.
 	Mix float64 `yaml:"mix" json:"mix,omitempty"`
-	// Inner steps of the next round that workers take while a round is reduced. It is at
-	// most `inner_steps`.
+	// The number of inner steps of the next round that workers take during a reduction,
+	// at most `inner_steps`.
 	Overlap int `yaml:"overlap" json:"overlap,omitempty"`
-	// With `eager`, a worker adds the expected effect of its own contribution under way
-	// to outer steps that come a round late. If absent, it does not.
+	// With `eager`, a worker that receives an outer step a round late also adds the
+	// expected effect of its own next contribution.
 	Correction string `yaml:"correction" json:"correction,omitempty"`
 }
 

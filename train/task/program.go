@@ -12,17 +12,17 @@ import (
 
 // External has the section's fields for a program that trains.
 type External struct {
-	// For `program`, which needs it: the program and its arguments, without a shell. It is
-	// found as a shell finds it, or from the folder of the scenario's file if there is a
-	// slash in it. It runs in that folder.
+	// For `program`, which needs it: the program and its arguments, without a shell. A
+	// name with a slash is relative to the scenario's folder. Others are found as by a
+	// shell. The program runs in the scenario's folder.
 	Program []string `yaml:"program" json:"program,omitempty"`
 	// Dir is the folder of the scenario's file.
 	Dir string `yaml:"-" json:"dir,omitempty"`
-	// For `program`: the real time that the program may take to join, for an inner step,
-	// and to hand its parameters over.
+	// For `program`: the real time that the program may take to join, to do an inner
+	// step, or to hand over its parameters.
 	TimeLimit shaping.Duration `yaml:"time_limit" json:"time_limit,omitzero"`
-	// For `program`: tokens that an inner step trains on, for `tokens_seen` and
-	// `time_to_loss`. With 0 these are not reported.
+	// For `program`: the number of tokens that an inner step trains on. Results contain
+	// `tokens_seen` and `time_to_loss` unless it is 0.
 	Tokens int `yaml:"tokens_per_step" json:"tokens_per_step,omitempty"`
 	// Own is the task. The scenario's player sets it, because a scenario starts no
 	// program.

@@ -23,8 +23,8 @@ import (
 type Spec struct {
 	// How the durations of inner steps vary around the worker's `inner_step_mean`.
 	Steps Steps `yaml:"steps" json:"steps,omitzero"`
-	// Kinds of workers. A worker is in one class at most; a worker in none has the
-	// factor 1.
+	// Kinds of workers. A worker is in one class at most. Without a class, its factor
+	// is 1.
 	Classes []Class `yaml:"classes" json:"classes,omitempty"`
 	// Slowness that comes and goes, as from neighbours on the same machine.
 	Noise *Noise `yaml:"noise" json:"noise,omitempty"`
@@ -57,17 +57,17 @@ var Distributions = []Distribution{Uniform, Normal, LogNormal, Pareto, Trace}
 // Steps is the distribution of inner steps' durations. The mean is the worker's
 // inner_step_mean.
 type Steps struct {
-	// The distribution of a step's duration. All keep its mean.
+	// The distribution of a step's duration. All have the same mean.
 	Distribution Distribution `yaml:"distribution" json:"distribution,omitempty"` // empty: Uniform
-	// The standard deviation over the mean or, for `lognormal`, of the logarithm.
-	// `normal`, `lognormal` and `pareto` need it. The largest value depends on the
-	// distribution.
+	// The standard deviation divided by the mean or, for `lognormal`, that of the
+	// logarithm. `normal`, `lognormal` and `pareto` (or `shape`) need it. Most
+	// distributions have a lower maximum than this range.
 	Sigma *float64 `yaml:"sigma" json:"sigma,omitempty"`
 	// For `pareto`, in place of `sigma`: the exponent.
 	Shape *float64 `yaml:"shape" json:"shape,omitempty"`
-	// For `trace`, which needs it: a file beside or below the scenario's. It has durations
-	// in any unit, one a line (in CSV, the last column). A header and lines with # are
-	// skipped.
+	// For `trace`, which needs it: a file in the scenario's folder or below. It contains
+	// durations in any unit, one a line (in CSV, the last column). A header and lines
+	// with # are skipped.
 	File string `yaml:"file" json:"file,omitempty"`
 	// Ratios is the content of File, divided by its mean.
 	Ratios []float64 `yaml:"-" json:"ratios,omitempty"`
@@ -75,7 +75,7 @@ type Steps struct {
 
 // Class is a kind of workers.
 type Class struct {
-	// The name of the class, such as a100. Each class has its own.
+	// The name of the class, such as a100. Names are unique.
 	Name string `yaml:"name" json:"name" need:"yes"`
 	// The workers of the class.
 	IDs []policy.ID `yaml:"ids" json:"ids" need:"yes"`
@@ -107,9 +107,9 @@ type Noise struct {
 type Thermal struct {
 	// While throttled, inner steps take this many times as long.
 	SlowFactor float64 `yaml:"slow_factor" json:"slow_factor" need:"yes"`
-	// The time for which a worker has its normal speed. Waiting counts as load.
+	// The time for which a worker has its normal speed, even while it waits.
 	Heat policy.Time `yaml:"heat" json:"heat" need:"yes"`
-	// The time for which a worker is throttled then.
+	// The time for which the worker is then throttled.
 	Cool policy.Time `yaml:"cool" json:"cool" need:"yes"`
 }
 

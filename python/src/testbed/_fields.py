@@ -22,15 +22,15 @@ class _Fields:
 class WorkerSpec(_Fields):
     """Worker is one training process.
 
-    id: the worker's number. Its node is named w and this number. Give `id` or `ids`.
-    join_at: the time at which the worker joins. Workers with the smallest start the run with
-        its initial state. Others fetch the state when they join (µs, default 0)
+    id: the worker's number. Worker 3 is node w3. Give `id` or `ids`.
+    join_at: the time at which the worker joins. Workers with the earliest time start the run
+        with its initial state. Others fetch the state when they join (µs, default 0)
     inner_step_mean: the mean duration of an inner step (µs)
-    inner_step_jitter: an inner step takes `inner_step_mean` ± this time, uniformly, unless
-        `work` says otherwise. It is at most the mean (µs, default 0)
+    inner_step_jitter: an inner step takes `inner_step_mean` ± this time, uniformly distributed,
+        unless `work` sets another distribution. It is at most the mean (µs, default 0)
     initial_step: under torchft only: the number of outer steps that the worker claims to have
-        taken, below `target_outer_steps`. It has the initial state whenever it joins (default
-        0)
+        taken, below `target_outer_steps`. Whenever it joins, the worker has the initial state
+        (default 0)
     lighthouse: under torchft only: the number of the lighthouse that the worker asks. Two
         lighthouses can split a run (default 0)
     """
@@ -45,15 +45,15 @@ class WorkerSpec(_Fields):
 
 @dataclass(repr=False)
 class Inject(_Fields):
-    """Inject is something that happens to workers at a time.
+    """Inject is a fault or change that happens to workers at a given time.
 
-    op: what happens (Crash | Leave | Slow | Restore | Pause | Resume | Partition |
+    op: the kind of inject (Crash | Leave | Slow | Restore | Pause | Resume | Partition |
         ClearPartition | CoordinatorCrash | Restart | Fail | Preempt | FailReduce)
-    at: when it happens. It is not after the horizon (µs)
-    id: the worker that it happens to. All injects need it but `Partition`, `ClearPartition` and
-        `CoordinatorCrash`.
-    ids: the workers that a `Partition` cuts off, or that a `ClearPartition` joins again.
-        `ClearPartition` without `ids` is for all (such as "0-999")
+    at: the time of the inject, at most `horizon` (µs)
+    id: the worker concerned. All injects except `Partition`, `ClearPartition` and
+        `CoordinatorCrash` need it.
+    ids: the workers that `Partition` cuts off, or that `ClearPartition` reconnects. Without
+        `ids`, `ClearPartition` reconnects all workers (such as "0-999")
     factor: with `Slow`, which needs it: inner steps take this many times as long.
     down: with `CoordinatorCrash`: the time until another coordinator starts (µs, default 0)
     heartbeats: with `Pause`: the worker still sends heartbeats, like a hung trainer with a live
@@ -62,10 +62,10 @@ class Inject(_Fields):
         (default false)
     after: with `Restart`: the time until the new process begins (µs, default 0)
     lighthouse: with `Restart`, under torchft only: the number of the lighthouse that the new
-        process asks. If absent, it is the former one.
+        process asks. The default is the former process's lighthouse.
     notice: with `Preempt`: the time from the warning to the worker's death (µs, default 0)
-    alone: with `FailReduce`, under torchft: the reduction fails for this worker alone, when it
-        has done its part and the others can finish (default false)
+    alone: with `FailReduce`, under torchft: the reduction fails only for this worker, after it
+        has done its part. The others finish (default false)
     """
 
     op: str
@@ -102,10 +102,10 @@ class Policies(_Fields):
         default "never")
     rejoin_rounds: with `rejoin: after_rounds`: outer steps from a worker's eviction to its
         return. 0 counts as 1 (default 0)
-    program: parameters of policies that are programs, by name. They hold for every program
-        named without them.
-    staleness_weight: the weight of a pseudo-gradient that came too late for its round in the
-        worker's next contribution. With 0 it is discarded. No decision depends on the weight
+    program: parameters of policy programs, by name. They apply to every program that is named
+        without them.
+    staleness_weight: the weight, in a worker's next contribution, of a pseudo-gradient that
+        missed its round. 0 discards the late pseudo-gradient. No decision depends on the weight
         (default 0)
     """
 
@@ -132,32 +132,33 @@ class Real(_Fields):
     dilation: the factor by which a real run is slower by the machine's clock, to carry the load
         of a faster machine. Links, heartbeats, deadlines and inner steps all slow down, so
         results stay those of an undilated run (default 1)
-    compute: how long inner steps take: `planned` as the scenario says, or `measured` as long as
-        they compute, times the worker's planned duration over the median worker's
-        `inner_step_mean`. `work` and `Slow` count either way. If absent, it is `measured` for
-        the task `program`, and else `planned` (planned | measured)
+    compute: with `planned`, inner steps take as long as the scenario says. With `measured`,
+        they take their computing time × the worker's planned duration ÷ the median worker's
+        `inner_step_mean`. Both include `work` and `Slow`. The default is `measured` for the
+        task `program`, otherwise `planned` (planned | measured)
     parameters: the length of the model's float32 vector, over all ranks of a replica group. The
         state is twice as long, because of momentum. If absent and `train` has a model, it is
         the model's. Real runs take at most 2³⁰ (default 1000000)
     min_slack: the least real time from a round's first arrival to a deadline that follows from
         arrivals. Arrivals closer together say more about the shared machine than about a
-        worker. If absent, it is 50ms and 10ms per worker (such as "25ms")
-    stall_timeout: the real time after which a reduction in which nobody receives anything
-        counts as stalled. If absent, it is the largest of `heartbeat_period` ×
-        `heartbeat_miss_threshold`, 2s, and 8 of the slowest round trips with 4 times the full
-        queues on their way (such as "25ms")
+        worker. The default is 50ms plus 10ms per worker (such as "25ms")
+    stall_timeout: the real time after which a reduction in which no worker receives anything
+        counts as stalled. The default is the largest of `heartbeat_period` ×
+        `heartbeat_miss_threshold`, 2s and, for any two nodes, 8 round trips plus 4 times the
+        full queues on the way (such as "25ms")
     heed_unreachable: the coordinator pings silent members and acts on ICMP errors, so that a
         crash is noticed in about one heartbeat period. Without it, crashes are silent (default
         false)
-    checkpoint_every: outer steps between checkpoints; 0 is none (default 5)
+    checkpoint_every: the number of outer steps between checkpoints. 0 means no checkpoints
+        (default 5)
     upload: outer states sent to a store on the network.
-    tcp: congestion control of TCP connections in the nodes, as the kernel names it. It is for
-        users' programs, stacks and rivals of the ring; workers speak QUIC. The default holds if
-        nodes may choose (default "reno")
+    tcp: the kernel's name for the congestion control of TCP connections in the nodes. It
+        affects users' programs, stacks and rivals of the ring, but not workers, which use QUIC.
+        The default applies if the kernel allows nodes to choose (default "reno")
     links: the properties of the network's links.
     all_reduce: how workers average their pseudo-gradients.
     injects: faults and changes of links. The simulator's default network, which has no links,
-        leaves them out.
+        ignores them.
     """
 
     time_scale: Optional[float] = None
@@ -179,9 +180,9 @@ class Real(_Fields):
 class Upload(_Fields):
     """UploadSpec is the section real.upload of a scenario.
 
-    every: outer steps between uploads; 0 is none (default 0)
-    yields: uploads pause while their worker reduces. Without it they compete for the worker's
-        link (default false)
+    every: the number of outer steps between uploads. 0 means no uploads (default 0)
+    yields: uploads pause while their worker reduces. Otherwise uploads and reductions share the
+        worker's link (default false)
     """
 
     every: Optional[int] = None
@@ -190,12 +191,11 @@ class Upload(_Fields):
 
 @dataclass(repr=False)
 class Links(_Fields):
-    """Spec is the `real.links` section of a scenario. A property that is absent is nil, so that
-    "not given" and "zero" stay different. The closest level wins, property by property:
-    default, then group, then node or pair. Within a level, explicit values win over its
-    preset.
+    """Spec is the `real.links` section of a scenario. The most specific level sets a property: a
+    node or pair, otherwise a group, otherwise default. Within a level, explicit values
+    override a preset.
 
-    default: the properties of every node and pair that no other section gives.
+    default: the properties of all nodes and pairs, unless another section gives them.
     groups: sets of nodes, by name. A group's properties apply to the separate access link of
         each of its nodes. A node is in one group at most.
     paths: paths between all nodes of two groups, or within one.
@@ -214,30 +214,30 @@ class Links(_Fields):
 class Properties(_Fields):
     """Properties are an access link and a path together.
 
-    access_preset: A published profile. It gives both rates and the delay, where these are not
-        written out (cable | dsl | fibre | lte | starlink)
+    access_preset: A published profile. It gives both rates and the delay, unless these are
+        given explicitly (cable | dsl | fibre | lte | starlink)
     rate_up: the node's sending rate (such as "100mbit", default "unlimited")
     rate_down: the node's receiving rate (such as "100mbit", default "unlimited")
     queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
         rate × time, and at least one batch of a sender (such as "20ms", default "20ms")
     access_one_way_delay: the time that a packet spends on this link. It is added to the one-way
         delay of every path from and to the node (such as "25ms", default "0s")
-    path_preset: A published path. It gives the one-way delay, where that is not written out
+    path_preset: A published path. It gives the one-way delay, unless this is given explicitly
         (such as "dallas-tokyo")
     one_way_delay: the time from the sender's access link to the receiver's. If absent
         everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
-    rate: the rate of the path, besides those of both access links. It applies after the delay;
-        its queue has the size of the sender's `queue` (such as "100mbit", default "unlimited")
+    rate: the rate of the path itself. It applies after the delay, with a queue of the size of
+        the sender's `queue` (such as "100mbit", default "unlimited")
     jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
         before it was sent (such as "25ms", default "0s")
-    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
-        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
-        0.82 (uniform | normal | pareto, default "uniform")
-    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
-        level, and the other way round (such as "0.1%", default "0%")
+    jitter_distribution: `uniform`: within ± `jitter`. `normal`: with the deviation `jitter`,
+        cut at ± 3.67 `jitter`. `pareto`: as netem's, from −2/3 to +4 times `jitter`, with mean
+        0 and deviation 0.82 `jitter` (uniform | normal | pareto, default "uniform")
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a less
+        specific level, and vice versa (such as "0.1%", default "0%")
     loss_burst: loss in bursts, in place of `loss`.
-    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
-        itself (such as "0.1%", default "0%")
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy
+        independently (such as "0.1%", default "0%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%", default "0%")
     corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
@@ -289,8 +289,8 @@ class Group(_Fields):
 
     nodes: names (coordinator), ranges (w0-w20, of which both ends must exist) and patterns
         (w*).
-    access_preset: A published profile. It gives both rates and the delay, where these are not
-        written out (cable | dsl | fibre | lte | starlink)
+    access_preset: A published profile. It gives both rates and the delay, unless these are
+        given explicitly (cable | dsl | fibre | lte | starlink)
     rate_up: the node's sending rate (such as "100mbit")
     rate_down: the node's receiving rate (such as "100mbit")
     queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
@@ -309,28 +309,29 @@ class Group(_Fields):
 
 @dataclass(repr=False)
 class GroupPath(_Fields):
-    """GroupPath is the path between the nodes of two groups: between both ways, or from one to
-    the other. A group's path to itself joins its own nodes.
+    """GroupPath is the path between the nodes of two groups: between in both directions, or from
+    one to the other. A group's path to itself connects its own nodes.
 
-    between: two groups, for both ways. The same group twice joins the nodes within it.
-    from: the group at which the path begins. With `to`, it is one way only.
-    to: the group at which the path ends.
-    path_preset: A published path. It gives the one-way delay, where that is not written out
+    between: two groups, for paths in both directions. The same group twice means the paths
+        within it.
+    from: the group at which the paths begin. `from` and `to` mean one direction only.
+    to: the group at which the paths end.
+    path_preset: A published path. It gives the one-way delay, unless this is given explicitly
         (such as "dallas-tokyo")
     one_way_delay: the time from the sender's access link to the receiver's. If absent
         everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
-    rate: the rate of the path, besides those of both access links. It applies after the delay;
-        its queue has the size of the sender's `queue` (such as "100mbit")
+    rate: the rate of the path itself. It applies after the delay, with a queue of the size of
+        the sender's `queue` (such as "100mbit")
     jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
         before it was sent (such as "25ms")
-    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
-        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
-        0.82 (uniform | normal | pareto)
-    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
-        level, and the other way round (such as "0.1%")
+    jitter_distribution: `uniform`: within ± `jitter`. `normal`: with the deviation `jitter`,
+        cut at ± 3.67 `jitter`. `pareto`: as netem's, from −2/3 to +4 times `jitter`, with mean
+        0 and deviation 0.82 `jitter` (uniform | normal | pareto)
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a less
+        specific level, and vice versa (such as "0.1%")
     loss_burst: loss in bursts, in place of `loss`.
-    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
-        itself (such as "0.1%")
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy
+        independently (such as "0.1%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%")
     corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
@@ -356,8 +357,8 @@ class GroupPath(_Fields):
 class Access(_Fields):
     """Access is a node's own link to the network.
 
-    access_preset: A published profile. It gives both rates and the delay, where these are not
-        written out (cable | dsl | fibre | lte | starlink)
+    access_preset: A published profile. It gives both rates and the delay, unless these are
+        given explicitly (cable | dsl | fibre | lte | starlink)
     rate_up: the node's sending rate (such as "100mbit")
     rate_down: the node's receiving rate (such as "100mbit")
     queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
@@ -375,26 +376,26 @@ class Access(_Fields):
 
 @dataclass(repr=False)
 class PairPath(_Fields):
-    """Pair is the path from one node to another; the way back is its own pair.
+    """Pair is the path from one node to another. The way back is a separate pair.
 
     from: the node at which the path begins.
     to: the node at which the path ends.
-    path_preset: A published path. It gives the one-way delay, where that is not written out
+    path_preset: A published path. It gives the one-way delay, unless this is given explicitly
         (such as "dallas-tokyo")
     one_way_delay: the time from the sender's access link to the receiver's. If absent
         everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
-    rate: the rate of the path, besides those of both access links. It applies after the delay;
-        its queue has the size of the sender's `queue` (such as "100mbit")
+    rate: the rate of the path itself. It applies after the delay, with a queue of the size of
+        the sender's `queue` (such as "100mbit")
     jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
         before it was sent (such as "25ms")
-    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
-        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
-        0.82 (uniform | normal | pareto)
-    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
-        level, and the other way round (such as "0.1%")
+    jitter_distribution: `uniform`: within ± `jitter`. `normal`: with the deviation `jitter`,
+        cut at ± 3.67 `jitter`. `pareto`: as netem's, from −2/3 to +4 times `jitter`, with mean
+        0 and deviation 0.82 `jitter` (uniform | normal | pareto)
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a less
+        specific level, and vice versa (such as "0.1%")
     loss_burst: loss in bursts, in place of `loss`.
-    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
-        itself (such as "0.1%")
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy
+        independently (such as "0.1%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%")
     corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
@@ -421,21 +422,22 @@ class AllReduce(_Fields):
     simulator's planned links. Churn's network, where an all-reduce has a fixed duration, does
     not use it.
 
-    algorithm: the algorithm of the all-reduce: `ring`, `direct` (two hops: for long delays or
+    algorithm: the algorithm of the all-reduce: `ring`, `direct` (two hops, for long delays or
         many workers) or `hierarchical` (`direct` inside the groups of `links.groups`, then
-        between them, with every worker in one) (ring | direct | hierarchical, default "ring")
-    order: the ring's order: by worker id (`naive`), or shortest by one-way delays (`planned`)
-        or round trips (`measured`). `planned_rates`, `measured_rates` and `given_rates` make
-        its slowest hop fastest (naive | planned | measured | planned_rates | measured_rates |
-        given_rates, default "naive")
-    rates: with `order: given_rates`: for each worker, in order, a list of its rates to each.
-        The rate to itself may be any.
+        between them). `hierarchical` needs every worker in a group (ring | direct |
+        hierarchical, default "ring")
+    order: the ring's order: by worker id (`naive`), or with the smallest sum of one-way delays
+        (`planned`) or round trips (`measured`). `planned_rates`, `measured_rates` and
+        `given_rates` make the slowest hop as fast as possible (naive | planned | measured |
+        planned_rates | measured_rates | given_rates, default "naive")
+    rates: with `order: given_rates`: for each worker, in order, a list of its rates to all
+        workers. The rate to itself is ignored.
     connections: QUIC connections to each peer. 0 chooses by the path's losses and jitter
         (default 0)
     bits: bits of a value on the wire: a code with a scale for each block (8, 4), bfloat16 (16)
         or float32 (32). 4 bits have 18 times the error of 8 (8 | 4 | 16 | 32, default 8)
-    block: values that share a scale of 4 bytes. Smaller is more exact. Pieces are whole blocks,
-        also of values without scales (default 1024)
+    block: the number of values that share a scale of 4 bytes. Smaller blocks are more exact.
+        Pieces are whole blocks, even without scales (default 1024)
     entropy: when codes are shortened by entropy coding: `auto` (while that is faster), `on` or
         `off`. It changes no result. `on` is refused with 16 and 32 bits (auto | on | off,
         default "auto")
@@ -455,47 +457,47 @@ class AllReduce(_Fields):
 
 @dataclass(repr=False)
 class LinkInject(_Fields):
-    """LinkInject is something that happens to a link for a while.
+    """LinkInject is a fault or change of a link.
 
-    op: what happens (Link | LinkTrace | Cut | Refuse | Flap)
-    at: when it begins. It is not after the horizon (µs)
-    until: when it ends. If absent, it does not end (µs)
-    id: the worker whose access link it is. For `Refuse` and `Flap`: the worker against all
-        others.
-    from: the node at which a path begins. With `to`, it is one way only.
+    op: the kind of inject (Link | LinkTrace | Cut | Refuse | Flap)
+    at: the time at which it begins, at most `horizon` (µs)
+    until: the time at which it ends. If absent, it does not end (µs)
+    id: the worker whose access link changes. `Refuse` and `Flap` separate the worker from all
+        other nodes.
+    from: the node at which the path begins. `from` and `to` mean one direction only.
     to: the node at which the path ends.
-    between: two nodes: both ways between them.
-    period: with `Flap`, which needs it: the time from one cut to the next. Up and down must
-        each last at least 20 ms of real time (µs)
+    between: two nodes, for both directions between them.
+    period: with `Flap`, which needs it: the time from one cut to the next. The times up and
+        down are each at least 20 ms of real time (µs)
     down: with `Flap`, which needs it: the time down at the beginning of each period, less than
         the period (µs)
     direction: with `LinkTrace`, which needs it: `up` for what the worker sends, `down` for what
         it receives (up | down)
     file: with `LinkTrace`, which needs it: the trace's file, in the scenario's folder or below.
-    access_preset: A published profile. It gives both rates and the delay, where these are not
-        written out (cable | dsl | fibre | lte | starlink)
+    access_preset: A published profile. It gives both rates and the delay, unless these are
+        given explicitly (cable | dsl | fibre | lte | starlink)
     rate_up: the node's sending rate (such as "100mbit")
     rate_down: the node's receiving rate (such as "100mbit")
     queue: the limit of each rate's queue, per peer. Packets beyond it are dropped. A time means
         rate × time, and at least one batch of a sender (such as "20ms")
     access_one_way_delay: the time that a packet spends on this link. It is added to the one-way
         delay of every path from and to the node (such as "25ms")
-    path_preset: A published path. It gives the one-way delay, where that is not written out
+    path_preset: A published path. It gives the one-way delay, unless this is given explicitly
         (such as "dallas-tokyo")
     one_way_delay: the time from the sender's access link to the receiver's. If absent
         everywhere, it is the scenario's `base_latency` × `time_scale` (such as "25ms")
-    rate: the rate of the path, besides those of both access links. It applies after the delay;
-        its queue has the size of the sender's `queue` (such as "100mbit")
+    rate: the rate of the path itself. It applies after the delay, with a queue of the size of
+        the sender's `queue` (such as "100mbit")
     jitter: the variation of the one-way delay. Packets keep their order, and none may arrive
         before it was sent (such as "25ms")
-    jitter_distribution: what the jitter measures. `uniform`: ± jitter. `normal`: the deviation,
-        cut at ± 3.67 of them. `pareto`: as netem's, −2/3 to +4 times jitter, mean 0, deviation
-        0.82 (uniform | normal | pareto)
-    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a farther
-        level, and the other way round (such as "0.1%")
+    jitter_distribution: `uniform`: within ± `jitter`. `normal`: with the deviation `jitter`,
+        cut at ± 3.67 `jitter`. `pareto`: as netem's, from −2/3 to +4 times `jitter`, with mean
+        0 and deviation 0.82 `jitter` (uniform | normal | pareto)
+    loss: the share of packets lost, each independently. It replaces a `loss_burst` of a less
+        specific level, and vice versa (such as "0.1%")
     loss_burst: loss in bursts, in place of `loss`.
-    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy by
-        itself (such as "0.1%")
+    duplicate: the share of packets that arrive twice. Loss and corruption apply to each copy
+        independently (such as "0.1%")
     reorder: the share of packets that overtake: they are sent at once, without the one-way
         delay (such as "0.1%")
     corrupt: the share of packets with one bit flipped. Receivers drop them by the checksum
@@ -535,7 +537,7 @@ class Work(_Fields):
     """Spec is the section `work` of a scenario. Times are scenario time in microseconds.
 
     steps: how the durations of inner steps vary around the worker's `inner_step_mean`.
-    classes: kinds of workers. A worker is in one class at most; a worker in none has the factor
+    classes: kinds of workers. A worker is in one class at most. Without a class, its factor is
         1.
     noise: slowness that comes and goes, as from neighbours on the same machine.
     thermal: throttling after a time of work.
@@ -554,14 +556,15 @@ class Steps(_Fields):
     """Steps is the distribution of inner steps' durations. The mean is the worker's
     inner_step_mean.
 
-    distribution: the distribution of a step's duration. All keep its mean (uniform | normal |
-        lognormal | pareto | trace, default "uniform")
-    sigma: the standard deviation over the mean or, for `lognormal`, of the logarithm. `normal`,
-        `lognormal` and `pareto` need it. The largest value depends on the distribution.
+    distribution: the distribution of a step's duration. All have the same mean (uniform |
+        normal | lognormal | pareto | trace, default "uniform")
+    sigma: the standard deviation divided by the mean or, for `lognormal`, that of the
+        logarithm. `normal`, `lognormal` and `pareto` (or `shape`) need it. Most distributions
+        have a lower maximum than this range.
     shape: for `pareto`, in place of `sigma`: the exponent.
-    file: for `trace`, which needs it: a file beside or below the scenario's. It has durations
-        in any unit, one a line (in CSV, the last column). A header and lines with # are
-        skipped.
+    file: for `trace`, which needs it: a file in the scenario's folder or below. It contains
+        durations in any unit, one a line (in CSV, the last column). A header and lines with #
+        are skipped.
     """
 
     distribution: Optional[str] = None
@@ -574,7 +577,7 @@ class Steps(_Fields):
 class WorkerClass(_Fields):
     """Class is a kind of workers.
 
-    name: the name of the class, such as a100. Each class has its own.
+    name: the name of the class, such as a100. Names are unique.
     ids: the workers of the class (such as "0-999")
     factor: inner steps take this many times as long.
     phase: A fraction of a day that is added to the phase of `diurnal`, so that a class can be a
@@ -611,8 +614,8 @@ class Thermal(_Fields):
     begin anywhere in the cycle.
 
     slow_factor: while throttled, inner steps take this many times as long.
-    heat: the time for which a worker has its normal speed. Waiting counts as load (µs)
-    cool: the time for which a worker is throttled then (µs)
+    heat: the time for which a worker has its normal speed, even while it waits (µs)
+    cool: the time for which the worker is then throttled (µs)
     """
 
     slow_factor: float
@@ -644,7 +647,7 @@ class Train(_Fields):
     task: what is trained: `quadratic`, a stand-in that costs next to nothing; `charlm`, a
         language model on the bytes of a text; or `program`, your own trainer (quadratic |
         charlm | program, default "quadratic")
-    text: for `charlm`: the text, a file beside or below the scenario's. If absent, it is
+    text: for `charlm`: the text, a file in the scenario's folder or below. The default is
         Persuasion by Jane Austen, 466,854 bytes. The last tenth is for validation, and no
         worker trains on it.
     split: for `charlm`: how workers share the text. `iid`: every worker draws from the whole
@@ -654,15 +657,16 @@ class Train(_Fields):
     inner: for `charlm`: the inner optimiser, AdamW.
     outer: the outer optimiser, Nesterov momentum, and what a round exchanges.
     regions: hierarchical outer steps: most rounds average within a region only.
-    group_world_size: workers in a replica group of torchft, in the order of their ids. They are
-        its ranks, each with a part of the stand-in's parameters (default 1)
-    program: for `program`, which needs it: the program and its arguments, without a shell. It
-        is found as a shell finds it, or from the folder of the scenario's file if there is a
-        slash in it. It runs in that folder.
-    time_limit: for `program`: the real time that the program may take to join, for an inner
-        step, and to hand its parameters over (such as "25ms", default "1m0s")
-    tokens_per_step: for `program`: tokens that an inner step trains on, for `tokens_seen` and
-        `time_to_loss`. With 0 these are not reported (default 0)
+    group_world_size: the number of workers in a replica group of torchft, taken in the order of
+        their ids. They are the group's ranks, each with a part of the stand-in's parameters
+        (default 1)
+    program: for `program`, which needs it: the program and its arguments, without a shell. A
+        name with a slash is relative to the scenario's folder. Others are found as by a shell.
+        The program runs in the scenario's folder.
+    time_limit: for `program`: the real time that the program may take to join, to do an inner
+        step, or to hand over its parameters (such as "25ms", default "1m0s")
+    tokens_per_step: for `program`: the number of tokens that an inner step trains on. Results
+        contain `tokens_seen` and `time_to_loss` unless it is 0 (default 0)
     """
 
     task: Optional[str] = None
@@ -681,13 +685,13 @@ class Train(_Fields):
 @dataclass(repr=False)
 class Model(_Fields):
     """Model is the shape of CharLM's transformer, and what a step trains on. Fields that are 0
-    have the values of charlm.Defaults.
+    have their default values.
 
-    layers: transformer blocks (default 2)
-    width: values per position (default 64)
-    heads: heads of attention. They divide the width (default 4)
-    context: bytes that a prediction sees at most (default 64)
-    batch: windows of `context` bytes in an inner step (default 8)
+    layers: the number of transformer blocks (default 2)
+    width: the number of values per position (default 64)
+    heads: the number of attention heads, which divides `width` (default 4)
+    context: the number of bytes that a prediction sees at most (default 64)
+    batch: the number of windows of `context` bytes in an inner step (default 8)
     """
 
     layers: Optional[int] = None
@@ -699,12 +703,11 @@ class Model(_Fields):
 
 @dataclass(repr=False)
 class InnerOptimiser(_Fields):
-    """Inner is CharLM's inner optimiser, AdamW. Missing fields have the values of
-    charlm.Defaults.
+    """Inner is CharLM's inner optimiser, AdamW. Missing fields have their default values.
 
     rate: the learning rate (default 0.003)
     decay: the weight decay, of matrices only (default 0.1)
-    warmup: inner steps over which the rate rises from 0 (default 40)
+    warmup: the number of inner steps over which the rate rises from 0 (default 40)
     """
 
     rate: Optional[float] = None
@@ -717,16 +720,16 @@ class OuterOptimiser(_Fields):
     """Outer is the outer optimiser, and the part of the parameters that a round exchanges.
 
     rate: the learning rate of outer steps (default 0.7)
-    momentum: the Nesterov momentum of outer steps, below 1. DiLoCo's rate 0.7 and momentum 0.9
-        pay after a hundred rounds. For short runs take 0.7 and 0.5 (default 0.9)
-    fragments: the number of parts to which the blocks of layers are dealt. A round exchanges
-        one of them, in turn (default 1)
-    mix: when a fragment's outer step arrives, a worker keeps this share of the fragment's local
-        parameters (default 0)
-    overlap: inner steps of the next round that workers take while a round is reduced. It is at
-        most `inner_steps` (default 0)
-    correction: with `eager`, a worker adds the expected effect of its own contribution under
-        way to outer steps that come a round late. If absent, it does not (eager)
+    momentum: the Nesterov momentum of outer steps. DiLoCo's rate 0.7 and momentum 0.9 pay only
+        after a hundred rounds. For short runs, use 0.7 and 0.5 (default 0.9)
+    fragments: the number of parts into which the blocks of layers are dealt. Each round
+        exchanges one part, in turn (default 1)
+    mix: the share of its local parameters that a worker keeps of a fragment when the fragment's
+        outer step arrives (default 0)
+    overlap: the number of inner steps of the next round that workers take during a reduction,
+        at most `inner_steps` (default 0)
+    correction: with `eager`, a worker that receives an outer step a round late also adds the
+        expected effect of its own next contribution (eager)
     """
 
     rate: Optional[float] = None
@@ -741,7 +744,7 @@ class OuterOptimiser(_Fields):
 class Regions(_Fields):
     """RegionsSpec is the section train.regions of a scenario.
 
-    every: rounds from one in which all regions average together to the next. It divides
+    every: all regions average together once in this number of rounds. It divides
         `target_outer_steps`.
     workers: the workers of each region. If absent, the groups of `real.links` are the regions.
     """
@@ -777,9 +780,9 @@ class AdaptiveParameters(_Fields):
 
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.5)
-    z: spreads to wait beyond a member's typical duration. If the logarithms of durations are
-        normal, 0.13 % of durations exceed 3 spreads (default 3)
-    window: durations kept of a member (default 8)
+    z: the number of spreads to wait beyond a member's typical duration. If durations are log-
+        normal, 0.13 % exceed 3 spreads (default 3)
+    window: the number of durations to remember of each member (default 8)
     gain: the least increase in contributions per time, as a fraction, for which slow members
         are left out (default 0.05)
     prior: the spread assumed in the first round, without history (default 0.3)
@@ -799,7 +802,7 @@ class BackupParameters(_Fields):
     Revisiting Distributed Synchronous SGD, 2016, https://arxiv.org/abs/1604.00981). It evicts
     nobody.
 
-    b: members that a round need not wait for (default 1)
+    b: the number of members that a round need not wait for (default 1)
     """
 
     b: Optional[int] = None
@@ -810,10 +813,10 @@ class DeadlineParameters(_Fields):
     """FixedDeadline closes every round at a fixed time after its beginning, with a quorum. It
     evicts nobody.
 
-    after: the time from a round's beginning to its deadline. 0 takes `factor` times the median
-        member's time for the first round, which has no deadline then (µs, default 0)
-    factor: deadlines come after this many times the median member's time for the first round,
-        if `after` is 0 (default 1.5)
+    after: the time from a round's beginning to its deadline. 0 means `factor` times the median
+        member's time for the first round. The first round then has no deadline (µs, default 0)
+    factor: if `after` is 0: the time to a deadline, divided by the median member's time for the
+        first round (default 1.5)
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.5)
     """
@@ -826,14 +829,14 @@ class DeadlineParameters(_Fields):
 @dataclass(repr=False)
 class QuorumParameters(_Fields):
     """Quorum closes a round as torchft's lighthouse closes a quorum
-    (https://github.com/pytorch/torchft, src/lighthouse.rs): at once, when all that took part
-    in the round before have arrived; else join_timeout after the first arrival, if more than
+    (https://github.com/pytorch/torchft, src/lighthouse.rs): at once when all participants of
+    the last round have arrived, otherwise join_timeout after the first arrival, if more than
     half of the members and at least min_replicas have arrived. It evicts nobody.
 
-    min_replicas: members that must have arrived, unless all participants of the previous round
-        have (default 1)
-    join_timeout: the time from the first arrival until the round may close, as in torchft's
-        tests (µs, default 100000)
+    min_replicas: the number of members, at least a majority, that must have arrived, unless all
+        participants of the last round have arrived (default 1)
+    join_timeout: the time from the first arrival until the round may close. The default is from
+        torchft's tests (µs, default 100000)
     """
 
     min_replicas: Optional[int] = None
@@ -858,23 +861,23 @@ class SampleParameters(_Fields):
 @dataclass(repr=False)
 class StragglerParameters(_Fields):
     """Straggler closes a round at an adaptive deadline, which lies max(min_slack, median +
-    K·MAD) after its first arrival; median and MAD are taken over the arrival offsets in the
-    window.
+    K·MAD) after the round's first arrival. Median and MAD are taken over the arrival offsets
+    in the window.
 
     quorum: the fraction of the members, rounded up, that must have arrived before a round may
         close without the others (default 0.75)
-    k: tolerated median absolute deviations. With more, rounds wait longer for workers whose
-        times vary (default 3)
-    window: number of arrival offsets to look back on. Rounds are kept or forgotten whole,
-        because the last offsets of a round are its slowest. The last round is always kept
+    k: the deadline comes `k` median absolute deviations after the median arrival. A higher `k`
+        waits longer for workers whose times vary (default 3)
+    window: the number of arrival offsets to remember. Rounds are remembered or forgotten whole,
+        because the last offsets of a round are its slowest. The last round is always remembered
         (default 32)
-    min_history: closed rounds before the first deadline (default 1)
+    min_history: the number of closed rounds before the first deadline (default 1)
     min_slack: the least time between the first arrival and the deadline (µs, default 1)
-    sideline_limit: rounds in a row that a member may miss. The next miss evicts it. The rounds
-        of a joiner's first fetch do not count (default 2)
-    finish_steps: A sidelined member finishes its inner steps before it catches up. Without it,
-        the member drops them when the next round begins. The missed round does not use them
-        either way (default false)
+    sideline_limit: the number of rounds in a row that a member may miss. The next miss evicts
+        it. Rounds during a joiner's first fetch do not count (default 2)
+    finish_steps: A sidelined member finishes its inner steps before it catches up. Otherwise it
+        drops these steps when the next round begins. The missed round never uses them (default
+        false)
     """
 
     quorum: Optional[float] = None
@@ -891,29 +894,30 @@ class TorchftParameters(_Fields):
     """Policy has the parameters of the lighthouse and of the managers. Times are in
     microseconds. A time of 0 has torchft's ratio to the heartbeat timeout.
 
-    min_replicas: workers, or replica groups, that a quorum and a counted outer step need. Only
-        more than half of them guarantee that there is one quorum at a time (default 1)
+    min_replicas: the least number of workers, or replica groups, in a quorum and in an outer
+        step. Only a majority guarantees a single quorum at a time (default 1)
     join_timeout: the time to wait for other live workers, from the first request for a quorum.
-        0 takes 2 heartbeat timeouts, as in torchft's README (µs, default 0)
-    heartbeat_timeout: silence that counts as death, at least 2 `heartbeat_period`. 0 takes
-        `heartbeat_period` × `heartbeat_miss_threshold` (µs, default 0)
-    quorum_timeout: the time that a worker waits for a quorum before it dies. 0 takes 12
-        heartbeat timeouts (µs, default 0)
-    timeout: the time from a quorum until its outer step fails. 0 takes 12 heartbeat timeouts
+        0 means 2 × `heartbeat_timeout`, as in torchft's README (µs, default 0)
+    heartbeat_timeout: the silence that counts as death, at least 2 × `heartbeat_period`. 0
+        means `heartbeat_period` × `heartbeat_miss_threshold` (µs, default 0)
+    quorum_timeout: the time that a worker waits for a quorum before it dies. 0 means 12 ×
+        `heartbeat_timeout` (µs, default 0)
+    timeout: the time from a quorum until its outer step fails. 0 means 12 × `heartbeat_timeout`
         (µs, default 0)
-    quorum_retries: repeats of a request that a restarted lighthouse has forgotten. After them,
+    quorum_retries: how often a worker repeats a request that the lighthouse has forgotten. Then
         the worker waits for `quorum_timeout`, and dies (default 0)
-    max_retries: failed commits in a row that a group survives. One more kills it
-        (`reduce_failed`). 0 is any number, torchft's default. torchft's own 0 allows none, and
-        is not available (default 0)
-    restarts: restarts of a group that died of `quorum_timeout` or `max_retries` (default 0)
-    shrink_until: outer steps for which contributors ask with `shrink_only`, which admits only
-        members of the last quorum (default 0)
+    max_retries: the number of failed commits in a row that a group survives. One more kills the
+        group (`reduce_failed`). 0 means any number, which is torchft's default. torchft's own 0
+        (none) is not available (default 0)
+    restarts: how often a group that died of `quorum_timeout` or `max_retries` restarts (default
+        0)
+    shrink_until: the number of outer steps for which contributors ask with `shrink_only`, which
+        admits only members of the last quorum (default 0)
     sync: A group that heals takes part with its donor's contribution, as in torchft with
-        `use_async_quorum=False`, which DiLoCo demands. Otherwise it contributes zeros (default
+        `use_async_quorum=False`, which DiLoCo requires. Otherwise it contributes zeros (default
         false)
-    init_sync: at step 0 all groups take the state of the first one, torchft's default (default
-        false)
+    init_sync: at step 0, all groups take the first group's state, as torchft does by default
+        (default false)
     """
 
     min_replicas: Optional[int] = None
@@ -942,22 +946,22 @@ class ScenarioFields(_Fields):
     workers: the workers of the run. Entries with `ids` stand for many workers.
     injects: faults and changes that happen to workers and to the coordinator.
     inner_steps: inner steps that each worker takes per round.
-    target_outer_steps: rounds, and so outer steps, until the run is complete.
+    target_outer_steps: the number of rounds, and so of outer steps, in a complete run.
     horizon: the time at which an incomplete run ends. Joins and injects after it are refused
         (µs)
-    heartbeat_period: workers send a heartbeat to the coordinator once in this time (µs)
+    heartbeat_period: the time between a worker's heartbeats to the coordinator (µs)
     heartbeat_miss_threshold: A member silent for `heartbeat_period` ×
         `heartbeat_miss_threshold` is evicted.
-    base_latency: the one-way latency of a message. On a real network it is, times `time_scale`,
-        the one-way delay of paths without one in `real.links` (µs)
+    base_latency: the one-way latency of a message. On a real network, the default
+        `one_way_delay` of paths is `base_latency` × `time_scale` (µs)
     bandwidth_bpus: the bandwidth of transfers in the simulator, in bytes per microsecond or as
         a rate such as 1gbit. Real runs ignore it (B/µs, such as "1gbit")
     state_bytes: the size of the outer state in the simulator, in bytes or as a size such as
         64MiB. Real runs ignore it (B, such as "64MiB")
-    policy: when a round closes, who may come back, and when joiners contribute. Each policy has
-        a section of its name with its parameters.
+    policy: when a round closes, which workers may return, and when joiners contribute. Each
+        policy's parameters are in a section of its name.
     real: how the scenario is played on a real network.
-    work: how long inner steps take. Without it they vary by `inner_step_jitter` alone.
+    work: how long inner steps take. Without `work`, only `inner_step_jitter` varies them.
     train: what the workers train. Without it, they train the stand-in `quadratic`.
     """
 
