@@ -194,7 +194,7 @@ func (d *Decision) text() string {
 		case r.Deadline == nil:
 			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
 		default:
-			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed; the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
+			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed, and the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
 				words.Micros(r.Deadline.Offset+r.Deadline.Credit))
 		}
 	case record.Rejoin:

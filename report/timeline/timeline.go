@@ -401,7 +401,7 @@ func markText(e record.Event) string {
 	case record.CoordinatorBack:
 		return "the coordinator is back"
 	case record.RunResume:
-		return fmt.Sprintf("all processes had died; the run continues from outer step %d", e.Round)
+		return fmt.Sprintf("all processes had died, and the run continues from outer step %d", e.Round)
 	case record.UploadStart:
 		return fmt.Sprintf("%s begins to upload outer state %d", e.Node, e.Round)
 	case record.UploadDone:

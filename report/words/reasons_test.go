@@ -251,7 +251,7 @@ var (
 	fetches  = regexp.MustCompile(`^its fetches of the outer state failed (\d+) times? in a row$`)
 	reduces  = regexp.MustCompile(`^it took part in (\d+) failed reductions? of the round$`)
 	still    = regexp.MustCompile(`^the reduction had stalled for ([\d,]+) µs, (?:and the worker had been silent for ([\d,]+) µs|and reductions with the worker had failed (\d+) times?)$`)
-	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum; this is restart (\d+) of at most (\d+)$`)
+	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum, and (?:restart (\d+) of at most (\d+) follows|no restart is left \(policy\.torchft\.restarts: \d+\))$`)
 	rankGone = regexp.MustCompile(`^w\d+, another rank of its replica group, is gone$`)
 )
 

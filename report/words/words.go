@@ -80,7 +80,10 @@ func Because(r *policy.Reason) string {
 	case policy.RuleRejoin:
 		return fmt.Sprintf("outer steps since its eviction: %d, required: %d", r.Misses, r.Limit)
 	case policy.RuleQuorumTimeout:
-		return fmt.Sprintf("it waited %s for a quorum; this is restart %d of at most %d", Micros(r.Stalled), min(r.Misses, r.Limit), r.Limit)
+		if r.Misses > r.Limit {
+			return fmt.Sprintf("it waited %s for a quorum, and no restart is left (policy.torchft.restarts: %d)", Micros(r.Stalled), r.Limit)
+		}
+		return fmt.Sprintf("it waited %s for a quorum, and restart %d of at most %d follows", Micros(r.Stalled), r.Misses, r.Limit)
 	case policy.RuleFetchFailed:
 		return fmt.Sprintf("its fetches of the outer state failed %s in a row", Count(r.Misses, "time"))
 	case policy.RuleReduceFailed:
