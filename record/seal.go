@@ -185,7 +185,7 @@ func Check(events []Event) error {
 		return nil
 	}
 	if first := &events[0]; first.Type != RunStart || first.Run == nil {
-		return fmt.Errorf("event in line 1: the event is %s, but a record begins with %s", first.Type, RunStart)
+		return fmt.Errorf("event in line 1: the event is %s, but a record begins with %s; restore an intact copy of the record", first.Type, RunStart)
 	}
 	switch schema := events[0].Run.Schema; {
 	case schema > Schema:
@@ -198,7 +198,7 @@ func Check(events []Event) error {
 	for i := range events {
 		e := &events[i]
 		wrong := func(format string, args ...any) error {
-			return fmt.Errorf("event in line %d: "+format, append([]any{i + 1}, args...)...)
+			return fmt.Errorf("event in line %d: "+format+"; restore an intact copy of the record", append([]any{i + 1}, args...)...)
 		}
 		switch {
 		case i > 0 && e.Type == RunStart:
