@@ -404,7 +404,7 @@ func (r *Result) against(p Policy) string {
 	case first.Time.N == 0:
 		return fmt.Sprintf("%s reached %s in %s.%s %s never did. Its final loss was %s.", p.Name, r.goal(), p.When(), p.never(), words.Capital(first.Name), first.FinalText())
 	case p.Sooner.N == 0 && p.Time.Median == 0:
-		return fmt.Sprintf("Under %s, the loss was not above %s from the start.", p.Name, LossText(r.Target))
+		return fmt.Sprintf("Under %s, the loss was already at most %s at the start.", p.Name, LossText(r.Target))
 	case p.Sooner.N == 0:
 		return fmt.Sprintf("%s reached %s in %s and %s in %s, but no seed reached it under both policies.", p.Name, r.goal(), p.When(), first.Name, first.When())
 	case p.Sooner.NoDifference() && p.Sooner.Interval != nil:
