@@ -129,17 +129,8 @@ func (p PathPlan) problem() (name, problem string) {
 	case p.JitterDistribution == Uniform:
 		return "jitter", fmt.Sprintf("%v exceeds the one-way delay of %v, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay", p.Jitter, p.OneWayDelay)
 	default:
-		return "jitter", fmt.Sprintf("with a jitter of %v, a %v distribution makes packets up to %v faster than the one-way delay of %v, so they would arrive before they are sent; lower the jitter or raise one_way_delay",
-			p.Jitter, p.JitterDistribution, short(p.OneWayDelay-p.Fastest()), p.OneWayDelay)
+		early := time.Duration(p.OneWayDelay - p.Fastest()).Round(time.Microsecond)
+		return "jitter", fmt.Sprintf("with jitter %v and the distribution %v, packets would arrive up to %v before the one-way delay of %v is over, that is, before they are sent; lower the jitter or raise one_way_delay", p.Jitter, p.JitterDistribution, early, p.OneWayDelay)
 	}
 	return "", ""
-}
-
-// short is a duration with three significant digits.
-func short(d Duration) Duration {
-	unit := time.Duration(1)
-	for time.Duration(d)/unit >= 1000 {
-		unit *= 10
-	}
-	return Duration(time.Duration(d).Round(unit))
 }

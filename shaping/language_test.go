@@ -133,7 +133,7 @@ func TestTheLanguageNamesTheFieldAndTheMend(t *testing.T) {
 		{groups + `paths: [{between: [a, b], to: b}]`, `real.links.paths[0] cannot combine "between" with "from" or "to": give "between" for both directions, or "from" and "to" for one`},
 		{groups + `paths: [{between: [a, b]}, {from: b, to: a}]`, `real.links.paths[1]: the path from b to a is already given by paths[0]; merge the two`},
 		{groups + `paths: [{between: [a, b], jitter: 9ms}]`, `real.links.paths[0].jitter: 9ms exceeds the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},
-		{`default: {jitter: 2ms, jitter_distribution: normal}`, `real.links.default.jitter: with a jitter of 2ms, a normal distribution makes packets up to 7.34ms faster than the one-way delay of 5ms, so they would arrive before they are sent; lower the jitter or raise one_way_delay`},
+		{`default: {jitter: 2ms, jitter_distribution: normal}`, `real.links.default.jitter: with jitter 2ms and the distribution normal, packets would arrive up to 7.337ms before the one-way delay of 5ms is over, that is, before they are sent; lower the jitter or raise one_way_delay`},
 		{`default: {one_way_delay: 50s, access_one_way_delay: 6s}`, `real.links.default.one_way_delay: 1m2s is above the limit of 1m0s, including the access links`},
 		{`default: {one_way_delay: 10s, jitter: 3s}`, `real.links.default.jitter: 3s is above the limit of 2s`},
 		{`default: {loss: 1%, loss_burst: {enter: 1%, leave: 1%, loss_inside: 1%}}`, `real.links.default.loss_burst cannot be combined with loss: give one of the two (loss_outside is the loss outside bursts)`},
