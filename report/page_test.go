@@ -112,7 +112,7 @@ func TestPageAnswers(t *testing.T) {
 		"w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)", "The simulator had predicted 4.59×.",
 		"yes: the emulation matched its plan", "precision 1.00, recall 1.00",
 		"wall-clock under straggler is off by -16.0 %", "<code>testbed compare ", " --links user</code>",
-		"w3 8,998", "300 µs after the first arrival (median 9 µs", "all workers (4) had arrived; there was no deadline",
+		"w3 8,998", "300 µs after the first arrival (median 9 µs", "all workers (4) had arrived, and there was no deadline",
 		"w2 → w0", "Linux 6.12.48"} {
 		text = strings.ReplaceAll(strings.ReplaceAll(text, "'", "&#39;"), "Linux", "linux")
 		if !strings.Contains(plain, text) {

@@ -5,7 +5,9 @@ package words
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"testbed/policy"
@@ -110,14 +112,14 @@ func Because(r *policy.Reason) string {
 func left(r *policy.Reason) string {
 	text := gathered(r) + " when the round closed"
 	if r.Deadline != nil {
-		text += "; the deadline was " + deadlineText(r)
+		text += ", and the deadline was " + deadlineText(r)
 	}
 	if r.Misses == 0 { // its first round, which it spent on getting a state
-		return text + "; this does not count as a miss"
+		return text + ". This does not count as a miss"
 	}
-	text += fmt.Sprintf("; consecutive misses: %d", r.Misses)
+	text += fmt.Sprintf(". Consecutive misses: %d", r.Misses)
 	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // otherwise any number is tolerated
-		text += fmt.Sprintf(", tolerated: %d", r.Limit)
+		text += fmt.Sprintf(" (tolerated: %d)", r.Limit)
 	}
 	return text
 }
@@ -147,7 +149,7 @@ func deadlineText(r *policy.Reason) string {
 	}
 	var numbers []string
 	for _, name := range slices.Sorted(maps.Keys(d.Numbers)) {
-		numbers = append(numbers, fmt.Sprintf("%s %g", name, d.Numbers[name]))
+		numbers = append(numbers, name+"="+strconv.FormatFloat(math.Round(1000*d.Numbers[name])/1000, 'f', -1, 64))
 	}
 	if len(numbers) > 0 {
 		text += " (" + strings.Join(numbers, ", ") + ")"
@@ -164,15 +166,15 @@ func Closing(r *policy.Reason) string {
 	case r == nil:
 		return "no reason recorded"
 	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
-		return fmt.Sprintf("all workers (%d) had arrived; there was no deadline", r.Members)
+		return fmt.Sprintf("all workers (%d) had arrived, and there was no deadline", r.Members)
 	case r.Rule == policy.RuleAllArrived:
-		return fmt.Sprintf("all workers (%d) had arrived; the deadline was %s", r.Members, deadlineText(r))
+		return fmt.Sprintf("all workers (%d) had arrived, and the deadline was %s", r.Members, deadlineText(r))
 	case r.Rule == policy.RuleQuorum && r.Deadline == nil:
 		return fmt.Sprintf("%d of %d workers had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
 	case r.Rule == policy.RuleDeadline && r.Deadline != nil && r.QuorumID == 0: // torchft may be late for its deadline
 		return gathered(r) + " at the deadline, " + deadlineText(r)
 	case r.Deadline != nil: // the quorum came after the deadline, or the policy has no deadline before it
-		return gathered(r) + " when the round closed; the deadline was " + deadlineText(r)
+		return gathered(r) + " when the round closed, and the deadline was " + deadlineText(r)
 	}
 	return gathered(r)
 }
