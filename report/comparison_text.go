@@ -416,7 +416,7 @@ func standing(sum record.Summary) string {
 		}
 	}
 	if len(sum.NeverJoined) > 0 {
-		parts = append(parts, words.Workers(sum.NeverJoined)+" never joined")
+		parts = append(parts, words.Named(sum.NeverJoined)+" never joined")
 	}
 	list("sidelined", sum.Sidelined)
 	list("arrived in time again", sum.Rejoined)

@@ -182,9 +182,9 @@ func (d *Decision) text() string {
 	at := " at " + words.Micros(policy.Time(d.T))
 	switch record.Type(d.What) {
 	case record.RoundClose:
-		text := "the round closed" + at + " with " + words.Workers(d.Participants)
+		text := "the round closed" + at + " with " + words.Named(d.Participants)
 		if len(d.Late) > 0 {
-			text += " without " + words.Workers(d.Late)
+			text += " and without " + words.Named(d.Late)
 		}
 		switch r := d.Reason; {
 		case r == nil:

@@ -245,7 +245,7 @@ var (
 	deadline   = regexp.MustCompile(`^([\d,]+) µs (after|before) the first (?:arrival|request)` +
 		`(?: \(median ([\d,]+) µs \+ ([\d.e+]+) × MAD ([\d,]+) µs, at least ([\d,]+) µs\))?(?:, postponed by ([\d,]+) µs because the coordinator was down)?` +
 		`(?: \([a-z_]+=[^)]+\))?(?: and ([\d,]+) µs of credit for catching up)?$`)
-	silence  = regexp.MustCompile(`^it was silent for ([\d,]+) µs and missed (\d+) heartbeats? \(tolerated: (\d+)\)$`)
+	silence  = regexp.MustCompile(`^it was silent for ([\d,]+) µs and missed (\d+) heartbeats? \(limit: (\d+)\)$`)
 	lastBeat = regexp.MustCompile(`, ([\d,]+) µs after (?:its last heartbeat|the last heartbeat of the old process)$`)
 	again    = regexp.MustCompile(`^outer steps since its eviction: (\d+), required: (\d+)$`)
 	fetches  = regexp.MustCompile(`^its fetches of the outer state failed (\d+) times? in a row$`)

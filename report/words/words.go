@@ -59,6 +59,9 @@ func Workers(ids []policy.ID) string {
 	return strings.Join(parts, " ")
 }
 
+// Named lists workers in a sentence.
+func Named(ids []policy.ID) string { return strings.ReplaceAll(Workers(ids), " ", ", ") }
+
 // Because describes the numbers of a decision in words.
 func Because(r *policy.Reason) string {
 	if r == nil {
@@ -68,7 +71,7 @@ func Because(r *policy.Reason) string {
 	case policy.RuleLeave:
 		return "it left in good order"
 	case policy.RuleHeartbeat:
-		return fmt.Sprintf("it was silent for %s and missed %s (tolerated: %d)", Micros(r.Silent), Count(r.Misses, "heartbeat"), r.Limit)
+		return fmt.Sprintf("it was silent for %s and missed %s (limit: %d)", Micros(r.Silent), Count(r.Misses, "heartbeat"), r.Limit)
 	case policy.RuleGaveUp:
 		return fmt.Sprintf("it told the coordinator that it gives up, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleConnection:

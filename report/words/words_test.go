@@ -1,6 +1,7 @@
 package words
 
 import (
+	"strings"
 	"testing"
 
 	"testbed/policy"
@@ -51,6 +52,9 @@ func TestWorkers(t *testing.T) {
 	} {
 		if text := Workers(got); text != want {
 			t.Errorf("Workers(%v) = %q, want %q", got, text, want)
+		}
+		if text := Named(got); strings.ReplaceAll(text, ", ", " ") != want {
+			t.Errorf("Named(%v) = %q", got, text)
 		}
 	}
 }
