@@ -496,7 +496,7 @@ func Of(sum record.Summary) string {
 	case n == 0:
 		first = "at the start"
 	case n > 1: // of all regions
-		first = fmt.Sprintf("after %d", n)
+		first = "after " + words.Count(n, "outer step")
 	}
 	text := fmt.Sprintf("validation loss %.3f after %s, from %.3f %s", last.Loss, words.Count(last.Round, "outer step"), c.Points[0].Loss, first)
 	if sum.TokensSeen != nil && sum.TokensLost != nil && *sum.TokensSeen+*sum.TokensLost > 0 {

@@ -193,7 +193,12 @@ func TestGradients(t *testing.T) {
 		}
 	}
 	sum.LayerErrors = []record.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}
-	if got, want := learning.OfGradients(sum), "pseudo-gradients: cosine to the mean 0.90 in round 1, 0.45 in round 10; quantisation error 1.4 %, largest in position (3.4 %)"; got != want {
+	if got, want := learning.OfGradients(sum), `pseudo-gradients: median cosine to the mean 0.90 in round 1 and 0.45 in round 10, median quantisation error 1.4 %, largest in the layer "position" (3.4 %)`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	one := sum
+	one.Rounds, one.LayerErrors = sum.Rounds[:1], nil
+	if got, want := learning.OfGradients(one), "pseudo-gradients: median cosine to the mean 0.90 in round 1, median quantisation error 1.4 %"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	g := learning.NewGradients("baseline", sum)
