@@ -116,14 +116,14 @@ func AppendHeader(dst []byte, h Header) []byte {
 // which field is wrong.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderLen {
-		return Header{}, fmt.Errorf("%w: length %d, but a header has %d bytes", ErrHeader, len(b), HeaderLen)
+		return Header{}, fmt.Errorf("%w: it has %d bytes, but a header has %d", ErrHeader, len(b), HeaderLen)
 	}
 	be := binary.BigEndian
 	if magic := be.Uint32(b); magic != headerMagic {
 		return Header{}, fmt.Errorf("%w: wrong magic number %#08x", ErrHeader, magic)
 	}
 	if b[4] != headerVersion {
-		return Header{}, fmt.Errorf("%w: version %d, but this program uses version %d", ErrHeader, b[4], headerVersion)
+		return Header{}, fmt.Errorf("%w: version %d, but this program uses version %d; use the same testbed on every host", ErrHeader, b[4], headerVersion)
 	}
 	h := Header{
 		Phase:     Phase(b[5]),

@@ -91,7 +91,7 @@ func TestCompareLinks(t *testing.T) {
 	if err := report.WriteHTML(&page, rec); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"Links side by side", "Everything else on this page is about user", "<td>htb</td>", "The links agree: wall-clocks differ by at most 3 % from those on user links", "--links user,htb --repeat 3"} {
+	for _, text := range []string{"Links side by side", "Everything else on this page is about user", "<td>htb</td>", "The links agree: median wall-clocks differ by at most 3 % from those on user links", "--links user,htb --repeat 3"} {
 		if !strings.Contains(strings.ReplaceAll(page.String(), "\u00a0", " "), text) {
 			t.Errorf("the page does not say %q", text)
 		}

@@ -203,7 +203,7 @@ func readRecord(dir string) (*scenarios.Scenario, []record.Event, error) {
 		return nil, nil, &scenarios.Error{File: dir, Problem: "there is no scenario.yaml or scenario.json; name the directory of a run"}
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	s, err := scenarios.Load(file)
 	if err != nil {

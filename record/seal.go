@@ -57,7 +57,7 @@ func (d Dir) WriteSummary(sum *Summary, named map[string][]byte) error {
 func (d Dir) ScenarioDigests(named map[string][]byte) (map[string]string, error) {
 	file, err := d.ScenarioFile()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", d, err)
 	}
 	all := map[string]string{}
 	for _, name := range append(slices.Collect(maps.Keys(named)), filepath.Base(file)) {
@@ -147,8 +147,17 @@ func (d Dir) ReadEvents() ([]Event, error) {
 	return events, nil
 }
 
+// noScenarioError reports a directory without a scenario. It is a fs.ErrNotExist.
+type noScenarioError struct{}
+
+func (noScenarioError) Error() string {
+	return "there is no scenario.yaml or scenario.json; name a directory that testbed run or testbed compare wrote"
+}
+
+func (noScenarioError) Is(target error) bool { return target == fs.ErrNotExist }
+
 // ScenarioFile returns the name of the run's copy of its scenario, and fs.ErrNotExist
-// if there is none.
+// if there is none. Callers name the directory.
 func (d Dir) ScenarioFile() (string, error) {
 	var found []string
 	for _, name := range []string{"scenario.yaml", "scenario.json"} {
@@ -156,16 +165,16 @@ func (d Dir) ScenarioFile() (string, error) {
 		case err == nil:
 			found = append(found, name)
 		case !errors.Is(err, fs.ErrNotExist):
-			return "", fmt.Errorf("reading the record: %w", err)
+			return "", fmt.Errorf("%s cannot be read: %w", name, errors.Unwrap(err))
 		}
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("%s: there is no scenario.yaml or scenario.json: %w", d, fs.ErrNotExist)
+		return "", noScenarioError{}
 	case 1:
 		return d.Path(found[0]), nil
 	}
-	return "", fmt.Errorf("%s: there are both scenario.yaml and scenario.json, but a run leaves only one; remove the file that the run did not write", d)
+	return "", errors.New("there are both scenario.yaml and scenario.json, but a run leaves only one; remove the file that the run did not write")
 }
 
 // Check reports signs that events are not from one run, or not in order and
@@ -176,7 +185,7 @@ func Check(events []Event) error {
 		return nil
 	}
 	if first := &events[0]; first.Type != RunStart || first.Run == nil {
-		return fmt.Errorf("event in line 1: the event is %s, but a record begins with %s", first.Type, RunStart)
+		return fmt.Errorf("event in line 1: the event is %s, but a record begins with %s; restore an intact copy of the record", first.Type, RunStart)
 	}
 	switch schema := events[0].Run.Schema; {
 	case schema > Schema:
@@ -189,7 +198,7 @@ func Check(events []Event) error {
 	for i := range events {
 		e := &events[i]
 		wrong := func(format string, args ...any) error {
-			return fmt.Errorf("event in line %d: "+format, append([]any{i + 1}, args...)...)
+			return fmt.Errorf("event in line %d: "+format+"; restore an intact copy of the record", append([]any{i + 1}, args...)...)
 		}
 		switch {
 		case i > 0 && e.Type == RunStart:

@@ -77,7 +77,7 @@ func (c *Comparison) speedAnswer(s *scenarios.Scenario, world string) string {
 	case len(c.Policies) > 2 && e.Median <= 1:
 		text = fmt.Sprintf("none of the other %d policies was faster than %s. The best of them: %s", len(c.Policies)-1, words.Policy(reference), text)
 	case len(c.Policies) > 2:
-		text = fmt.Sprintf("of %d policies %s was the fastest: it %s", len(c.Policies), words.Policy(best.Policy), strings.TrimPrefix(text, words.Policy(best.Policy)+" "))
+		text = fmt.Sprintf("of %d policies, %s was the fastest: it %s", len(c.Policies), words.Policy(best.Policy), strings.TrimPrefix(text, words.Policy(best.Policy)+" "))
 	}
 	if world == record.Real {
 		text += c.simulatedAnswer(best.Policy)

@@ -33,9 +33,9 @@ func (p *page) headline() string {
 	}
 	var parts []string
 	for _, s := range p.Sides {
-		text := fmt.Sprintf("Under %s %s took %s.", s.Policy, words.Count(s.Run.OuterSteps, "round"), wallText(p.Record.Scenario, &s))
+		text := fmt.Sprintf("Under %s, %s took %s.", s.Policy, words.Count(s.Run.OuterSteps, "round"), wallText(p.Record.Scenario, &s))
 		if !s.Run.Complete {
-			text = fmt.Sprintf("Under %s the run stayed incomplete: it took %d of %d outer steps.", s.Policy, s.Run.OuterSteps, p.Record.Scenario.TargetOuterSteps)
+			text = fmt.Sprintf("Under %s, the run stayed incomplete: it took %d of %d outer steps.", s.Policy, s.Run.OuterSteps, p.Record.Scenario.TargetOuterSteps)
 		}
 		parts = append(parts, text)
 	}
@@ -90,9 +90,9 @@ func (p *page) headlineOfMany(best *score) string {
 	}
 	gain += " (" + interval(e.Interval) + ")"
 	if e.Interval.Contains(1) {
-		return fmt.Sprintf("No difference shown: of %d policies %s did best, over %d seeds %s.", len(p.Sides), best.Policy, e.N, gain)
+		return fmt.Sprintf("No difference shown: of %d policies, %s did best. Over %d seeds it was %s.", len(p.Sides), best.Policy, e.N, gain)
 	}
-	return fmt.Sprintf("Of %d policies %s was the fastest, over %d seeds %s.", len(p.Sides), best.Policy, e.N, gain)
+	return fmt.Sprintf("Of %d policies, %s was the fastest. Over %d seeds it was %s.", len(p.Sides), best.Policy, e.N, gain)
 }
 
 // side returns the part of the page about a policy.
@@ -133,7 +133,7 @@ func (p *page) whoWasSlow() document.Answer {
 		for _, w := range s.Workers {
 			if share := float64(w.MeanStep) / float64(max(middle, 1)); share >= slowShare {
 				names = append(names, w.Node)
-				a.Text = append(a.Text, fmt.Sprintf("%s: its inner steps took %s on average under %s; the median of all workers is %s.", w.Node, words.Micros(w.MeanStep), s.Policy, words.Micros(middle)))
+				a.Text = append(a.Text, fmt.Sprintf("%s: its inner steps took %s on average under %s, and those of the median worker took %s.", w.Node, words.Micros(w.MeanStep), s.Policy, words.Micros(middle)))
 			}
 		}
 		if len(names) == 0 {
@@ -253,7 +253,11 @@ func (p *page) gainOfTwo(a *document.Answer, e stats.Estimate) {
 		a.Short = "no difference shown: " + a.Short
 	}
 	base, other := &p.Sides[0], &p.Sides[1]
-	a.Text = append(a.Text, fmt.Sprintf("The run took %s under %s, and %s under %s.", wallText(p.Record.Scenario, other), other.Policy, wallText(p.Record.Scenario, base), base.Policy))
+	subject := "The run"
+	if len(base.Runs) > 1 {
+		subject = "The median run"
+	}
+	a.Text = append(a.Text, fmt.Sprintf("%s took %s under %s, and %s under %s.", subject, wallText(p.Record.Scenario, other), other.Policy, wallText(p.Record.Scenario, base), base.Policy))
 	switch i := e.Interval; {
 	case i != nil:
 		a.Text = append(a.Text, fmt.Sprintf("The range is a %.3g %% interval of the median of %d pairs of runs, each with one seed: %s.", 100*i.Level, e.N, p.statistics.Finding[p.world]))

@@ -95,7 +95,7 @@ func (p *page) PolicyParameters() string {
 			if t, ok := param.Default.(policy.Time); ok {
 				value = words.Micros(t)
 			}
-			parts = append(parts, param.Name+" "+value)
+			parts = append(parts, param.Name+"="+value)
 		}
 		if text := side.Policy + ": " + strings.Join(parts, ", "); len(parts) > 0 && !slices.Contains(all, text) {
 			all = append(all, text)

@@ -27,13 +27,13 @@ func WriteComparison(out io.Writer, s *scenarios.Scenario, c *Comparison, detail
 	}
 	fmt.Fprintf(out, "%s, %s of %s, %s, ", words.Count(len(s.Workers), "worker"), words.Count(s.TargetOuterSteps, "outer step"), words.Count(s.InnerSteps, "inner step"), parameters)
 	if c.Real == nil {
-		fmt.Fprintf(out, "seed %d; simulated only\n\n", s.Seed)
+		fmt.Fprintf(out, "seed %d, simulated only\n\n", s.Seed)
 	} else {
 		links := c.Real[c.Policies[0]].Links + " links"
 		if len(c.Links) > 1 {
 			links += fmt.Sprintf(" (the results on %s links are at the end)", strings.Join(c.Links[1:], ", "))
 		}
-		fmt.Fprintf(out, "%s, seed %d; 1 ms of scenario time took %v\n\n", links, s.Seed, s.RealDuration(1000))
+		fmt.Fprintf(out, "%s, seed %d. 1 ms of scenario time took %v of real time\n\n", links, s.Seed, s.RealDuration(1000))
 	}
 	fmt.Fprintln(out, strings.Join(c.answer(s), "\n"))
 	if err := c.writeLearning(out); err != nil {
@@ -196,7 +196,12 @@ func (c *Comparison) writeScores(out io.Writer, s *scenarios.Scenario) error {
 	})
 	if len(c.Policies) > 1 {
 		fmt.Fprintln(w)
-		table("speed-up", c.Policies[1:], score.SpeedupText)
+		table("speed-up", c.Policies[1:], func(sc score) string {
+			if sc.Speedup.NoDifference() {
+				return sc.SpeedupText() + " ="
+			}
+			return sc.SpeedupText()
+		})
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Lost != nil }) {
 		fmt.Fprintln(w)
@@ -225,14 +230,20 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	var lines []string
 	if len(c.Policies) > 1 {
 		text := fmt.Sprintf("speed-up: the wall-clock of %s divided by the policy's, seed by seed", c.Policies[0])
-		if k := slices.IndexFunc(all, func(sc score) bool { return sc.Speedup.Interval != nil }); k >= 0 {
-			text += fmt.Sprintf(". In brackets: a %.3g %% interval of the median of %d seeds. = means that no difference is shown", 100*all[k].Speedup.Interval.Level, all[k].Speedup.N)
+		if e, fewer := mostSeeds(all); e.Interval != nil {
+			text += fmt.Sprintf(". In brackets: a %.3g %% interval of the median of %d seeds", 100*e.Interval.Level, e.N)
+			if fewer {
+				text += " (fewer if a run stayed incomplete)"
+			}
+		}
+		if slices.ContainsFunc(all, func(sc score) bool { return sc.Speedup.NoDifference() }) {
+			text += `. "=" means that no difference is shown`
 		}
 		lines = append(lines, text)
 		lines = append(lines, unchanged(all)...)
 	}
 	if slices.ContainsFunc(all, func(sc score) bool { return sc.Front }) {
-		lines = append(lines, "work lost: the share of all possible contributions that entered no outer step. * marks the Pareto front: no other policy is as fast and loses as little")
+		lines = append(lines, "work lost: the share of all possible contributions that entered no outer step. \"*\" marks the Pareto front: no other policy is as fast and loses as little")
 	}
 	lines = append(lines, rankText(c.RankCorrelation)...)
 	if n := c.Statistics.LeftOut; n > 0 {
@@ -241,6 +252,25 @@ func (c *Comparison) writeLegend(out io.Writer, all []score) {
 	if len(lines) > 0 {
 		fmt.Fprintln(out, "\n"+strings.Join(lines, "\n"))
 	}
+}
+
+// mostSeeds returns the speed-up with an interval from the most seeds, and
+// reports whether others have fewer.
+func mostSeeds(all []score) (most stats.Estimate, fewer bool) {
+	least := 0
+	for _, sc := range all {
+		e := sc.Speedup
+		if e.Interval == nil {
+			continue
+		}
+		if e.N > most.N {
+			most = e
+		}
+		if least == 0 || e.N < least {
+			least = e.N
+		}
+	}
+	return most, least < most.N
 }
 
 // unchanged names the policies under which the seeds change nothing, a line for
@@ -386,7 +416,7 @@ func standing(sum record.Summary) string {
 		}
 	}
 	if len(sum.NeverJoined) > 0 {
-		parts = append(parts, words.Workers(sum.NeverJoined)+" never joined")
+		parts = append(parts, words.Named(sum.NeverJoined)+" never joined")
 	}
 	list("sidelined", sum.Sidelined)
 	list("arrived in time again", sum.Rejoined)

@@ -107,12 +107,12 @@ func TestPageAnswers(t *testing.T) {
 	plain := strings.ReplaceAll(html(t, read(t, recorded)), "\u00a0", " ")
 	for _, text := range []string{
 		"The straggler policy was 3.94× as fast as the baseline: 7.2 s (scenario time: 23,864 µs) instead of 28.2 s (scenario time: 94,025 µs) for 5 rounds.",
-		"<strong>w3</strong>", "w3: its inner steps took 9,100 µs on average under baseline; the median of all workers is 1,001 µs.",
+		"<strong>w3</strong>", "w3: its inner steps took 9,100 µs on average under baseline, and those of the median worker took 1,001 µs.",
 		"w3’s inner steps take 10 times as long", "<strong>straggler left w3 out</strong>",
 		"w3 sidelined in rounds 2, 3; w3 evicted in round 4 (straggler)", "The simulator had predicted 4.59×.",
 		"yes: the emulation matched its plan", "precision 1.00, recall 1.00",
 		"wall-clock under straggler is off by -16.0 %", "<code>testbed compare ", " --links user</code>",
-		"w3 8,998", "300 µs after the first arrival (median 9 µs", "all workers (4) had arrived; there was no deadline",
+		"w3 8,998", "300 µs after the first arrival (median 9 µs", "all workers (4) had arrived, and there was no deadline",
 		"w2 → w0", "Linux 6.12.48"} {
 		text = strings.ReplaceAll(strings.ReplaceAll(text, "'", "&#39;"), "Linux", "linux")
 		if !strings.Contains(plain, text) {
@@ -241,7 +241,7 @@ func TestARunOfAnOldVersion(t *testing.T) {
 	page := strings.ReplaceAll(html(t, rec), "\u00a0", " ")
 	for _, text := range []string{
 		"w2 evicted in round 1 (heartbeat); w3 evicted in round 5 (straggler)", "w4 joins", "w2 crashes",
-		"all processes had died; the run continues from outer step 1", "3 of 4 workers had arrived (3 needed) at the deadline", "5,172 µs",
+		"all processes had died, and the run continues from outer step 1", "3 of 4 workers had arrived (3 needed) at the deadline", "5,172 µs",
 	} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page does not say %q", text)
@@ -473,7 +473,7 @@ func TestAnIncompleteRunIsNotTrusted(t *testing.T) {
 	change(t, `"complete": true`, `"complete": false`, dir, "real-baseline", "summary.json")
 	change(t, `"complete":true`, `"complete":false`, dir, "real-baseline", "events.jsonl")
 	page := html(t, read(t, dir))
-	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline the run stayed incomplete: it took 5 of 5 outer steps.", "A run has no speed-up if it stayed incomplete, or if"} {
+	for _, want := range []string{"no: a run stayed incomplete", "real-baseline: incomplete", "Under baseline, the run stayed incomplete: it took 5 of 5 outer steps.", "A run has no speed-up if it stayed incomplete, or if"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}
@@ -488,7 +488,7 @@ func TestACutShortRun(t *testing.T) {
 		"fidelity":{"verdict":"invalid","reasons":["the run was cut short"]}}`, dir, "summary.json")
 	rec := read(t, dir)
 	page := html(t, rec)
-	for _, want := range []string{"Under baseline the run stayed incomplete: it took 0 of 5 outer steps.", "No inner step was completed.", "real-baseline: the run was cut short"} {
+	for _, want := range []string{"Under baseline, the run stayed incomplete: it took 0 of 5 outer steps.", "No inner step was completed.", "real-baseline: the run was cut short"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)
 		}

@@ -182,9 +182,9 @@ func (d *Decision) text() string {
 	at := " at " + words.Micros(policy.Time(d.T))
 	switch record.Type(d.What) {
 	case record.RoundClose:
-		text := "the round closed" + at + " with " + words.Workers(d.Participants)
+		text := "the round closed" + at + " with " + words.Named(d.Participants)
 		if len(d.Late) > 0 {
-			text += " without " + words.Workers(d.Late)
+			text += " and without " + words.Named(d.Late)
 		}
 		switch r := d.Reason; {
 		case r == nil:
@@ -194,7 +194,7 @@ func (d *Decision) text() string {
 		case r.Deadline == nil:
 			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed", r.Rule, r.Arrived, r.Members, r.Needed)
 		default:
-			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed; the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
+			return text + fmt.Sprintf(" (%s): %d of %d workers had arrived, %d needed, and the deadline was %s after the first arrival", r.Rule, r.Arrived, r.Members, r.Needed,
 				words.Micros(r.Deadline.Offset+r.Deadline.Credit))
 		}
 	case record.Rejoin:

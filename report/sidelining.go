@@ -47,18 +47,18 @@ func quality(w record.Work) string {
 	var parts []string
 	if w.Precision != nil {
 		accused := w.LeftOut - w.Excused
-		parts = append(parts, fmt.Sprintf("the scenario had made the worker slow in %d of the %s in which a worker was left out only for being late (precision %.2f)",
+		parts = append(parts, fmt.Sprintf("The scenario had made the worker slow in %d of %s in which a worker was left out only for being late (precision %.2f)",
 			accused-w.FalseSidelined, words.Count(accused, "case"), *w.Precision))
 	} else {
-		parts = append(parts, "no worker was left out only for being late")
+		parts = append(parts, "No worker was left out only for being late")
 	}
 	if w.Excused > 0 {
-		parts = append(parts, fmt.Sprintf("in %s, a worker was left out that was not slow, but cut off, crashed, joining or on a changed link", words.Count(w.Excused, "case")))
+		parts = append(parts, fmt.Sprintf("In %s, a worker was left out that was not slow, but cut off, crashed, joining or on a changed link", words.Count(w.Excused, "case")))
 	}
 	if w.Recall != nil {
-		parts = append(parts, fmt.Sprintf("slow workers were left out in %d of the %s in which they could have been (recall %.2f)", w.Slow-w.Missed, words.Count(w.Slow, "case"), *w.Recall))
+		parts = append(parts, fmt.Sprintf("Slow workers were left out in %d of %s in which they could have been (recall %.2f)", w.Slow-w.Missed, words.Count(w.Slow, "case"), *w.Recall))
 	}
-	return "Sidelining: " + strings.Join(parts, "; ") + "."
+	return "Sidelining: " + strings.Join(parts, ". ") + "."
 }
 
 // brief is quality in one short line.
@@ -67,9 +67,9 @@ func brief(w record.Work) string {
 	case w.Precision != nil && w.Recall != nil:
 		return fmt.Sprintf("Sidelining of slow workers: precision %.2f, recall %.2f.", *w.Precision, *w.Recall)
 	case w.Precision != nil:
-		return fmt.Sprintf("Sidelining: precision %.2f; no worker was slow at a deadline.", *w.Precision)
+		return fmt.Sprintf("Sidelining: precision %.2f, and no worker was slow at a deadline.", *w.Precision)
 	case w.Recall != nil:
-		return fmt.Sprintf("Sidelining: no worker was left out only for being late; recall %.2f.", *w.Recall)
+		return fmt.Sprintf("Sidelining: recall %.2f, and no worker was left out only for being late.", *w.Recall)
 	}
 	return "Sidelining: no worker was slow at a deadline, or left out only for being late."
 }

@@ -198,13 +198,13 @@ func (s Statistics) write(out io.Writer, policies []string) {
 		fmt.Fprintf(out, "the speed-up has no interval: %s%s\n", e.Why, mend)
 		return
 	}
-	fmt.Fprintf(out, "measured: %s; speed-up %.3f× (%.3f× to %.3f×, %.3g %% interval of the median of %d pairs)\n",
+	fmt.Fprintf(out, "measured: %s, with a speed-up of %.3f× (%.3f× to %.3f×, %.3g %% interval of the median of %d pairs)\n",
 		s.Finding["real"], e.Median, e.Interval.Low, e.Interval.High, 100*e.Interval.Level, e.N)
 	switch sim := s.Speedup["sim"]; {
 	case sim.Same:
-		fmt.Fprintf(out, "simulated with the same seeds: speed-up %.3f×; %s\n", sim.Median, stats.Unchanged)
+		fmt.Fprintf(out, "simulated: a speed-up of %.3f× with each of the same seeds\n", sim.Median)
 	case sim.Interval != nil:
-		fmt.Fprintf(out, "simulated with the same seeds: %s; speed-up %.3f× (%.3f× to %.3f×)\n", s.Finding["sim"], sim.Median, sim.Interval.Low, sim.Interval.High)
+		fmt.Fprintf(out, "simulated with the same seeds: %s, with a speed-up of %.3f× (%.3f× to %.3f×)\n", s.Finding["sim"], sim.Median, sim.Interval.Low, sim.Interval.High)
 	}
 	for _, name := range policies {
 		if e := s.PredictionError[name]; e.Interval != nil {

@@ -114,7 +114,11 @@ func workLines(w *record.Work) (lines []string) {
 		return nil
 	}
 	if w.StepsLost > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %d inner steps were lost: their result is in no outer step", w.StepsLost, w.StepsDone))
+		were, result := "were", "their results are"
+		if w.StepsLost == 1 {
+			were, result = "was", "its result is"
+		}
+		lines = append(lines, fmt.Sprintf("%d of %s %s lost: %s in no outer step", w.StepsLost, words.Count(w.StepsDone, "inner step"), were, result))
 	}
 	if w.Precision != nil || w.Recall != nil {
 		lines = append(lines, brief(*w))
@@ -257,7 +261,7 @@ func decisions(sum record.Summary) []string {
 	for _, o := range sum.Outages {
 		line := "there was no coordinator from " + words.Micros(o.At) + " on"
 		if o.Length != nil {
-			line += " for " + words.Micros(*o.Length)
+			line += ", for " + words.Micros(*o.Length)
 		}
 		if o.Cause != "" {
 			line += ": the coordinator died unexpectedly (" + o.Cause + ")"
@@ -265,7 +269,7 @@ func decisions(sum record.Summary) []string {
 		lines = append(lines, line)
 	}
 	for _, steps := range sum.ResumedFrom {
-		lines = append(lines, fmt.Sprintf("all processes had died; the run was resumed from outer step %d", steps))
+		lines = append(lines, fmt.Sprintf("all processes had died, and the run was resumed from outer step %d", steps))
 	}
 	return lines
 }

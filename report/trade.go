@@ -115,9 +115,6 @@ func (s score) SpeedupText() string {
 	if i := s.Speedup.Interval; i != nil {
 		text += fmt.Sprintf(" (%.3f–%.3f)", i.Low, i.High)
 	}
-	if s.Speedup.NoDifference() {
-		text += " ="
-	}
 	return text
 }
 

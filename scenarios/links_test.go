@@ -243,7 +243,7 @@ func TestRepeatingInjectsNameTheFieldAndTheMend(t *testing.T) {
 		{flap, "id: 0, between: [w0, w1], period: 3000, down: 500", "x.yaml:15: real.injects[1].between cannot be combined with id, from or to: give between alone for both ways of a pair"},
 		{"between: [w0, w1]", "between: [w0, w1, w2]", "x.yaml:16: real.injects[2].between must name two nodes, not 3"},
 		{"between: [w0, w1]", "between: [w0, w9]", `x.yaml:16: real.injects[2].between[1]: there is no node "w9"; the nodes are coordinator, w0, w1`},
-		{"between: [w0, w1]", "between: [w0, w0]", `x.yaml:16: real.injects[2].between[1]: "w0" is also the path's from`},
+		{"between: [w0, w1]", "between: [w0, w0]", `x.yaml:16: real.injects[2].between[1]: "w0" is also the path's "from"`},
 		{"between: [w1, coordinator]", "from: w1, to: w0", "x.yaml:17: real.injects[3]: Refuse applies to both directions: give between instead of from and to, or id for all paths of a worker"},
 		{"between: [w1, coordinator]", "between: [w7, coordinator]", `x.yaml:17: real.injects[3].between[0]: there is no node "w7"`},
 		{"between: [w1, coordinator]", "down: 5", "x.yaml:17: real.injects[3].down: Refuse takes no down (only Flap does); remove it"},

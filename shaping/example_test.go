@@ -48,7 +48,7 @@ func ExampleNewPlan_errors() {
 	fmt.Println(err)
 	// Output:
 	// real.links.nodes.w7: there is no node "w7"; the nodes are w0, w1
-	// real.links.pairs[0].to: "w0" is also the pair's from; a pair joins two different nodes
+	// real.links.pairs[0].to: "w0" is also the pair's "from"; a pair joins two different nodes
 }
 
 // A frame arrives after the one-way delay of its path, and after the time that sending it

@@ -114,7 +114,7 @@ func (c *composition) pair(name, from, to string) (i, j int, ok bool) {
 	i, okFrom := c.node(name+".from", from)
 	j, okTo := c.node(name+".to", to)
 	if okFrom && okTo && i == j {
-		c.reject(name+".to", "%q is also the path's from; a path joins two different nodes", to)
+		c.reject(name+".to", `%q is also the path's "from"; a path joins two different nodes`, to)
 	}
 	return i, j, okFrom && okTo && i != j
 }

@@ -92,7 +92,7 @@ func TestComposeNamesTheFault(t *testing.T) {
 		{shaping.Partition{}, "faults[1].nodes is empty: name the nodes to cut off"},
 		{shaping.Partition{Nodes: []string{"w0", "w7"}}, `faults[1].nodes[1]: there is no node "w7"; the nodes are coordinator, w0, w1`},
 		{shaping.Cut{}, "faults[1].paths is empty: name the paths to cut"},
-		{shaping.Cut{Paths: []shaping.Direction{{From: "w0", To: "w0"}}}, `faults[1].paths[0].to: "w0" is also the path's from; a path joins two different nodes`},
+		{shaping.Cut{Paths: []shaping.Direction{{From: "w0", To: "w0"}}}, `faults[1].paths[0].to: "w0" is also the path's "from"; a path joins two different nodes`},
 		{shaping.Refusal{}, "faults[1].pairs is empty: name the pairs to keep apart"},
 		{shaping.Refusal{Pairs: [][2]string{{"w0", "x"}}}, `faults[1].pairs[0].to: there is no node "x"; the nodes are coordinator, w0, w1`},
 		{shaping.Paced{Node: "w0", Now: 2e6, Peak: 1e6}, "faults[1].now: 2mbit is not between 0 and the trace's highest rate of 1mbit"},

@@ -92,7 +92,7 @@ func (r *resolver) match(term string) (found []int, problem string) {
 	for i, name := range r.names {
 		ok, err := path.Match(term, name)
 		if err != nil {
-			return nil, fmt.Sprintf("the pattern %q is malformed; * stands for any characters", term)
+			return nil, fmt.Sprintf("the pattern %q is malformed; \"*\" stands for any characters", term)
 		}
 		if ok {
 			found = append(found, i)
@@ -120,6 +120,17 @@ func parseIndex(s string) (int, bool) {
 	return k, err == nil && k >= 0 && strconv.Itoa(k) == s
 }
 
+// noGroup says that there is no group of a name.
+func noGroup(name string, groups []string) string {
+	switch {
+	case len(groups) == 0:
+		return "there are no groups; define them in real.links.groups"
+	case name == "":
+		return "is missing: choose one of the groups " + errs.List(groups)
+	}
+	return fmt.Sprintf("there is no group %q; the groups are %s", name, errs.List(groups))
+}
+
 // groupPaths applies the paths between groups to the plan.
 func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 	seen := make(map[[2]string]int)
@@ -129,7 +140,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 		names := []struct{ field, group string }{{".from", p.From}, {".to", p.To}}
 		switch {
 		case p.Between != nil && (p.From != "" || p.To != ""):
-			r.reject(field, "cannot combine between with from or to: give between for both ways, or from and to for one")
+			r.reject(field, `cannot combine "between" with "from" or "to": give "between" for both directions, or "from" and "to" for one`)
 			continue
 		case p.Between != nil && len(p.Between) != 2:
 			r.reject(field+".between", "must name two groups, not %d: for the paths within a group, name the group twice", len(p.Between))
@@ -146,7 +157,7 @@ func (r *resolver) groupPaths(plan *Plan, members map[string][]int) {
 		known := true
 		for _, n := range names {
 			if _, ok := members[n.group]; !ok {
-				r.reject(field+n.field, "there is no group %q; the groups are %s", n.group, errs.List(slices.Sorted(maps.Keys(members))))
+				r.reject(field+n.field, "%s", noGroup(n.group, slices.Sorted(maps.Keys(members))))
 				known = false
 			}
 		}

@@ -69,7 +69,7 @@ func (b LossBurst) check(reject func(field, format string, args ...any)) {
 		}
 	}
 	if b.LossOutside > b.LossInside {
-		reject("loss_outside", "%v exceeds the loss inside a burst of %v; exchange the two", b.LossOutside, b.LossInside)
+		reject("loss_outside", "%v exceeds the loss of %v inside a burst; exchange the two", b.LossOutside, b.LossInside)
 	}
 }
 

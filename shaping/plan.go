@@ -227,7 +227,7 @@ func checkName(name string) error {
 	for i, c := range []byte(name) {
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 		if !letter && (i == 0 || c != '-' && c != '_') {
-			return fmt.Errorf("node name %q may contain only letters, digits, - and _, and must start with a letter or digit", name)
+			return fmt.Errorf("node name %q may contain only letters, digits, \"-\" and \"_\", and must start with a letter or digit", name)
 		}
 	}
 	if name == "lo" || name == "all" || name == "default" {

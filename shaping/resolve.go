@@ -167,7 +167,7 @@ func (r *resolver) pairs(plan *Plan) {
 			continue
 		}
 		if from == to {
-			r.reject(field+".to", "%q is also the pair's from; a pair joins two different nodes", pair.To)
+			r.reject(field+".to", `%q is also the pair's "from"; a pair joins two different nodes`, pair.To)
 			continue
 		}
 		if first, dup := seen[[2]string{pair.From, pair.To}]; dup {

@@ -91,7 +91,7 @@ func TestNewPlanNamesTheFieldAndTheMend(t *testing.T) {
 	}{
 		{"unknown from", pair("w9", "w0", shaping.Path{}), `real.links.pairs[1].from: there is no node "w9"; the nodes are coordinator, w0, w1`},
 		{"unknown to", pair("w0", "x", shaping.Path{}), `real.links.pairs[1].to: there is no node "x"; the nodes are coordinator, w0, w1`},
-		{"self", pair("w0", "w0", shaping.Path{}), `real.links.pairs[1].to: "w0" is also the pair's from; a pair joins two different nodes`},
+		{"self", pair("w0", "w0", shaping.Path{}), `real.links.pairs[1].to: "w0" is also the pair's "from"; a pair joins two different nodes`},
 		{"duplicate", pair("w1", "w0", shaping.Path{}), `real.links.pairs[1]: the pair from w1 to w0 is already given by pairs[0]; merge the two`},
 		{"jitter", pair("w0", "w1", shaping.Path{Jitter: ms(20)}), `real.links.pairs[1].jitter: 20ms exceeds the one-way delay of 5ms, and a packet cannot arrive before it was sent; lower the jitter or raise one_way_delay`},
 		{"loss", pair("w0", "w1", shaping.Path{Loss: new(shaping.Probability(1.5))}), `real.links.pairs[1].loss: 1.5 is not a probability; write 0% to 100%`},

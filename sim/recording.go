@@ -130,9 +130,9 @@ func NewRecording(s *resolved.Scenario, events []record.Event) (*Recording, erro
 	case r.run.World == record.Real && r.run.TimeScale != s.TimeScale:
 		return fail("the run has a time scale of %v, but the scenario has %v", r.run.TimeScale, s.TimeScale)
 	case s.Exchange.Overlap > 0:
-		return fail("the rounds of the run overlap (train.outer.overlap), but the record lacks the inner steps that workers took before the previous outer step; the run cannot be replayed")
+		return fail("the rounds of the run overlap (train.outer.overlap), but the record lacks the inner steps that workers took before the previous outer step, so the run cannot be replayed")
 	case s.Grouping != nil:
-		return fail("the regions or ranks of the run reduce separately (train.regions, train.group_world_size), but the record has only one duration for all reductions of a round; the run cannot be replayed")
+		return fail("the regions or ranks of the run reduce separately (train.regions, train.group_world_size), but the record has only one duration for all reductions of a round, so the run cannot be replayed")
 	}
 	rd := reader{Recording: r, working: map[policy.ID]int{}, fetchOf: map[policy.ID]turn{}, watching: map[policy.ID]bool{}, arrivals: map[turn]policy.Time{}}
 	for i, e := range events {
@@ -163,7 +163,7 @@ type reader struct {
 
 func (r *reader) read(i int, e record.Event) error {
 	if e.T < 0 || e.T > maxTime || e.Duration < 0 || e.Duration > maxTime {
-		return fmt.Errorf("the time of %d µs or the duration of %d µs is out of range", e.T, e.Duration)
+		return fmt.Errorf("the time is %d µs and the duration is %d µs, but both must lie between 0 and %d µs; restore an intact copy of the record", e.T, e.Duration, maxTime)
 	}
 	var id policy.ID
 	if e.Node != "" {
@@ -185,11 +185,11 @@ func (r *reader) read(i int, e record.Event) error {
 	}
 	switch e.Type {
 	case record.Restart:
-		return errors.New("the record lacks the events between two processes of a worker; the run cannot be replayed")
+		return errors.New("the record lacks the events between two processes of a worker, so the run cannot be replayed")
 	case record.Join:
 		return r.join(id, at)
 	case record.CoordinatorCrash, record.RunResume:
-		return errors.New("the record lacks the workers' messages during an outage of the coordinator; the run cannot be replayed")
+		return errors.New("the record lacks the workers' messages during an outage of the coordinator, so the run cannot be replayed")
 	case record.Crash, record.Fail:
 		if _, dead := r.crashes[id]; !dead {
 			r.crashes[id] = at
@@ -205,7 +205,7 @@ func (r *reader) read(i int, e record.Event) error {
 		r.factors[id] = append(r.factors[id], factorChange{e.T, 1})
 		r.other = append(r.other, at)
 	case record.Diverged:
-		return errors.New("two lineages of outer states existed at the same time, but a replay follows only one; the run cannot be replayed")
+		return errors.New("two lineages of outer states existed at the same time, but a replay follows only one, so the run cannot be replayed")
 	case record.FailReduce, record.Pause, record.Resume, record.Preempt, record.Partition, record.Heal, record.LinkFault, record.LinkRestored:
 		r.other = append(r.other, at)
 	case record.Step:
@@ -232,7 +232,7 @@ func (r *reader) read(i int, e record.Event) error {
 		}
 	case record.HeartbeatMiss:
 		if e.Reason == nil {
-			return errors.New("the event has no reason")
+			return errors.New("the event has no reason; restore an intact copy of the record")
 		}
 		r.missed(id, at)
 	case record.Evict:
@@ -243,7 +243,7 @@ func (r *reader) read(i int, e record.Event) error {
 
 func (r *reader) join(id policy.ID, at happened) error {
 	if _, again := r.evicted[id]; again {
-		return errors.New("the record lacks the time until an evicted worker came back; the run cannot be replayed")
+		return errors.New("the record lacks the time until an evicted worker came back, so the run cannot be replayed")
 	}
 	r.joins[id] = at
 	w, _ := r.scenario.Worker(id)

@@ -268,7 +268,7 @@ func (s *Stack) check() error {
 	for name, o := range s.Options {
 		switch why := o.fault(o.Default); {
 		case !identifier.MatchString(name):
-			return fmt.Errorf("options.%s: the name of an option has letters, digits and _ only", name)
+			return fmt.Errorf("options.%s: the name of an option may contain only letters, digits and \"_\", and must not begin with a digit", name)
 		case o.Description == "":
 			return fmt.Errorf("options.%s.description is missing: say what the option does, in its unit", name)
 		case why != "":
@@ -306,25 +306,33 @@ func (s *Stack) check() error {
 	return nil
 }
 
+// optionNames lists the options for an error.
+func (s *Stack) optionNames() string {
+	if len(s.Options) == 0 {
+		return "the stack has no options"
+	}
+	return "the options of this stack are " + strings.Join(slices.Sorted(maps.Keys(s.Options)), ", ")
+}
+
 // checkTuned checks the tuned values of options.
 func (s *Stack) checkTuned() error {
 	for name, t := range s.Tuned {
 		o, known := s.Options[name]
 		switch why := o.fault(t.Value); {
 		case !known:
-			return fmt.Errorf("tuned.%s: there is no such option; the options are %s", name, strings.Join(slices.Sorted(maps.Keys(s.Options)), ", "))
+			return fmt.Errorf("tuned.%s: there is no such option; %s", name, s.optionNames())
 		case t.Rounds < 0 || t.Most < 0:
-			return fmt.Errorf("tuned.%s is %s: rounds and most must be numbers, 0 or above", name, t)
+			return fmt.Errorf("tuned.%s is %s: the fields rounds and most must not be negative", name, t)
 		case t.Rounds == 0 && t.Most > 0:
-			return fmt.Errorf("tuned.%s.rounds is missing: most is the limit of a number of rounds", name)
+			return fmt.Errorf("tuned.%s.rounds is missing, although most limits it: add rounds, or remove most", name)
 		case t.Rounds > 0 && unit(name) == 0:
-			return fmt.Errorf("tuned.%s is a number of rounds, but the name of the option ends with neither _s nor _ms", name)
+			return fmt.Errorf("tuned.%s is a number of rounds, but the name of the option ends with neither \"_s\" nor \"_ms\"; give a plain number", name)
 		case t.Rounds == 0 && why != "":
 			return fmt.Errorf("tuned.%s is %s: it %s", name, t, why)
 		}
 	}
 	if len(s.Tuned) > 0 && s.Untuned != "" {
-		return errors.New("untuned says why nothing can be tuned, but there is tuned: remove one of the two")
+		return errors.New(`"untuned" says why nothing can be tuned, but there is also "tuned": remove one of the two`)
 	}
 	return nil
 }
@@ -361,10 +369,6 @@ func Choose(text string) (*Chosen, error) {
 	for option, o := range s.Options {
 		c.Values[option] = o.Default
 	}
-	options := "the stack has no options"
-	if len(s.Options) > 0 {
-		options = "the options of this stack are " + strings.Join(slices.Sorted(maps.Keys(s.Options)), ", ")
-	}
 	if first, more, others := strings.Cut(rest, ":"); found && first == tunedWord {
 		if err := c.tune(text); err != nil {
 			return nil, err
@@ -378,10 +382,12 @@ func Choose(text string) (*Chosen, error) {
 		option, value, valued := strings.Cut(part, "=")
 		o, known := s.Options[option]
 		switch {
-		case !known || !valued:
-			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; %s", text, part, options)
+		case !valued:
+			return nil, errs.Usagef("stack %s: %q is not OPTION=VALUE; %s", text, part, s.optionNames())
+		case !known:
+			return nil, errs.Usagef("stack %s: there is no option %q; %s", text, option, s.optionNames())
 		case given[option]:
-			return nil, errs.Usagef("stack %s: %s is given twice", text, option)
+			return nil, errs.Usagef("stack %s: %s is given twice: keep one", text, option)
 		}
 		given[option] = true
 		number, err := strconv.ParseFloat(value, 64)

@@ -67,7 +67,11 @@ func fill(n *yaml.Node, field string, v reflect.Value) error {
 		return fill(n, field, v.Elem())
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return wrong("must be a list, such as [%s]", sample(n))
+			example := "a, b"
+			if n.Kind == yaml.ScalarNode {
+				example = n.Value
+			}
+			return wrong("must be a list, such as [%s]", example)
 		}
 		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 		for k, item := range n.Content {
@@ -126,9 +130,9 @@ func fillFields(n *yaml.Node, field string, v reflect.Value) error {
 		path := strings.TrimPrefix(field+"."+name, ".")
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			return fmt.Errorf("%d: %s: the name of a field must be text", key.Line, field)
+			return fmt.Errorf("%d: %w", key.Line, errs.Fieldf(field, "the name of a field must be text"))
 		case seen[name]:
-			return fmt.Errorf("%d: %s: the field is given twice", key.Line, path)
+			return fmt.Errorf("%d: %s: the field is given twice; keep one", key.Line, path)
 		}
 		seen[name] = true
 		if v.Kind() == reflect.Map {

@@ -163,7 +163,7 @@ func (o *KernelOptions) Check() error {
 		o.Data = Gaussian
 	}
 	if o.Values == nil && !slices.Contains(DataNames, o.Data) {
-		return errs.Fieldf("data", "%s: choose one of %v, or a file that ends in .npy or .raw", o.Data, DataNames)
+		return errs.Fieldf("data", "%s: choose one of %s, or a file that ends in .npy or .raw", o.Data, errs.List(DataNames))
 	}
 	if len(o.Routes) == 0 {
 		o.Routes = int8.Routes()

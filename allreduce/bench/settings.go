@@ -102,7 +102,7 @@ func (s *Settings) Check() error {
 		return errs.Fieldf("entropy", "%s", problem)
 	}
 	if !slices.Contains(DataNames, s.Data) {
-		return errs.Fieldf("data", "%s: choose one of %v", s.Data, DataNames)
+		return errs.Fieldf("data", "%s: choose one of %s", s.Data, errs.List(DataNames))
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func RankCorrelation(x, y [][]float64) Correlation {
 	}
 	tau, ok := of(all)
 	if !ok {
-		c.Why = "the items have equal medians on one of the two sides, which therefore has no order"
+		c.Why = "all items have the same median on one of the two sides, so that side has no order"
 		return c
 	}
 	c.Tau = &tau

@@ -129,7 +129,7 @@ func unknown(text, number, unit, kind, examples string, u Unit) error {
 	case kind == "time" && times[lower] != 0:
 		return fmt.Errorf("the unit of %q is in capitals; write %s%s", text, number, lower)
 	case kind == "size" && unit == "b":
-		return fmt.Errorf("%q can be read in two ways; write %sB for bytes, or an eighth of the number for bits", text, number)
+		return fmt.Errorf("%q can be read in two ways; write %sB for bytes, or divide the number by 8 if it counts bits", text, number)
 	case kind == "size":
 		if prefix := strings.TrimSuffix(strings.TrimSuffix(lower, "b"), "i"); len(prefix) == 1 && strings.Contains("kmgt", prefix) {
 			capital := strings.ToUpper(prefix)

@@ -90,11 +90,19 @@ func New(policies, links []string, runs []record.Summary) *Table {
 	case !t.Agree:
 		t.Verdict = fmt.Sprintf("the results differ from those on %s links: %s", links[0], strings.Join(differ, "; "))
 	case len(unclear) > 0:
-		t.Verdict = fmt.Sprintf("no difference from %s links is shown: the decisions and bytes are the same, and each interval of the wall-clock difference contains 0: %s", links[0], strings.Join(unclear, "; "))
+		t.Verdict = fmt.Sprintf("no difference from %s links is shown: %s, and each interval of the wall-clock difference contains 0: %s", links[0], t.same(), strings.Join(unclear, "; "))
 	default:
-		t.Verdict = fmt.Sprintf("the links agree: wall-clocks differ by at most %.3g %% from those on %s links, and the decisions and bytes are the same", 100*Tolerance, links[0])
+		t.Verdict = fmt.Sprintf("the links agree: median wall-clocks differ by at most %.3g %% from those on %s links, and %s", 100*Tolerance, links[0], t.same())
 	}
 	return t
+}
+
+// same says what is the same on backends that agree. Records may lack bytes.
+func (t *Table) same() string {
+	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Comparison != nil && r.Comparison.Rounds == 0 }) {
+		return "the decisions are the same"
+	}
+	return "the decisions and bytes are the same"
 }
 
 func of(runs []record.Summary, name, backend string) (some []record.Summary) {

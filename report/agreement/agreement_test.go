@@ -42,8 +42,8 @@ func TestVerdicts(t *testing.T) {
 		runs    func() []record.Summary
 		verdict string // if it begins with "the links agree" or "no difference", they agree
 	}{
-		"equal":       {func() []record.Summary { return three(1) }, "the links agree: wall-clocks differ by at most 3 % from those on user links, and the decisions and bytes are the same"},
-		"2 % off":     {func() []record.Summary { return three(1.02) }, "the links agree: wall-clocks differ by at most 3 %"},
+		"equal":       {func() []record.Summary { return three(1) }, "the links agree: median wall-clocks differ by at most 3 % from those on user links, and the decisions and bytes are the same"},
+		"2 % off":     {func() []record.Summary { return three(1.02) }, "the links agree: median wall-clocks differ by at most 3 %"},
 		"5 % slower":  {func() []record.Summary { return three(1.05) }, "the results differ from those on user links: baseline on htb: wall-clock +5.0 %"},
 		"10 % faster": {func() []record.Summary { return three(0.9) }, "wall-clock -10.0 %"},
 		"no difference shown": {func() []record.Summary {
@@ -101,11 +101,11 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `
-links side by side   wall-clock                                     difference from user       decisions   same bytes      fidelity
+links side by side   wall-clock                                     difference from user links decisions   same bytes      fidelity
 baseline, user       10,050 µs (10,000–10,200)                      –                          –           –               valid
 baseline, htb        10,110 µs (10,009–10,210), 1 of 4 incomplete   +0.1 % (+0.1 % to +0.1 %)   the same    7 of 7 rounds   3 valid, 1 suspect
 
-the links agree: wall-clocks differ by at most 3 % from those on user links, and the decisions and bytes are the same
+the links agree: median wall-clocks differ by at most 3 % from those on user links, and the decisions and bytes are the same
 `
 	if strings.Join(strings.Fields(b.String()), " ") != strings.Join(strings.Fields(want), " ") {
 		t.Errorf("got\n%s", b.String())

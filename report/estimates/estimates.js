@@ -155,7 +155,7 @@ function heat() {
   const present = modes.filter(m => cells.some(([i, j]) => modeOf(at(i, j)) === m));
   legend('legend-heat', [...present.reverse().map(m => ['ground', colour[m.colour] + '70', `${m.letter} ${m.name}`]), ...(edges.length ? [['line', colour.ink, sheet.maxDays > 0 ? `${figure(sheet.maxDays)} days that a run may take` : 'the time that a run may take']] : [])]);
   const within = cells.filter(([i, j]) => at(i, j).feasible).length;
-  get('caption-heat').textContent = `Days: the stronger the colour, the fewer. ${within === cells.length ? 'All are' : within ? `${within} of ${cells.length} are` : 'None is'} within the time that a run may take.`;
+  get('caption-heat').textContent = `The stronger the colour, the fewer the days. ${within === cells.length ? 'All are' : within ? `${within} of ${cells.length} are` : 'None is'} within the time that a run may take.`;
 }
 
 function render() {
@@ -230,7 +230,7 @@ function compute() {
   const answer = globalThis.testbedSheet({run, variants: data.variants, axes: data.axes.map(a => a.text), measurements: data.measurements});
   fields.forEach(f => f.setAttribute('aria-invalid', answer?.field === f.name));
   if (!answer) {
-    able(false, 'The program has ended; reload the page.');
+    able(false, 'The program has ended. Reload the page.');
   } else if (answer.problem) {
     get('problem').textContent = answer.problem;
   } else {

@@ -222,14 +222,14 @@ func TestReadingWhatWasPrinted(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(map[string]any){
-		"the file has no inputs":                           func(o map[string]any) { delete(o, "inputs") },
-		"inputs: mfu is 3: it must be":                     func(o map[string]any) { o["inputs"].(map[string]any)["mfu"] = 3 },
-		"axes: mfus: unknown field":                        func(o map[string]any) { o["axes"].([]any)[0].(map[string]any)["input"] = "mfus" },
-		"axes: precision is swept twice":                   func(o map[string]any) { o["axes"].([]any)[0] = o["axes"].([]any)[1] },
-		"the file has 0 points, but its axes make 12":      func(o map[string]any) { o["points"] = []any{} },
-		"points[3].days: the file has 7, but this version": func(o map[string]any) { o["points"].([]any)[3].(map[string]any)["days"] = 7 },
-		`variant: "" must be page`:                         func(o map[string]any) { o["measurements"], o["points"] = nil, []any{} },
-		"measurements: efficiency is 2":                    func(o map[string]any) { o["measurements"].(map[string]any)["efficiency"] = 2 },
+		"the file has no inputs":                            func(o map[string]any) { delete(o, "inputs") },
+		"inputs: mfu is 3: it must be":                      func(o map[string]any) { o["inputs"].(map[string]any)["mfu"] = 3 },
+		"axes: mfus: unknown field":                         func(o map[string]any) { o["axes"].([]any)[0].(map[string]any)["input"] = "mfus" },
+		"axes: precision is swept twice":                    func(o map[string]any) { o["axes"].([]any)[0] = o["axes"].([]any)[1] },
+		"the file has 0 points, but its axes make 12":       func(o map[string]any) { o["points"] = []any{} },
+		"points[3].days is 7 in the file, but this version": func(o map[string]any) { o["points"].([]any)[3].(map[string]any)["days"] = 7 },
+		`variant: "" must be page`:                          func(o map[string]any) { o["measurements"], o["points"] = nil, []any{} },
+		"measurements: efficiency is 2":                     func(o map[string]any) { o["measurements"].(map[string]any)["efficiency"] = 2 },
 	} {
 		object := printed(t, s)
 		change(object)

@@ -43,7 +43,7 @@ func Read(name string) (*estimate.Sweep, error) {
 func parse(text []byte) (*estimate.Sweep, error) {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {
-		return nil, fmt.Errorf("reading the estimate: %w", err)
+		return nil, err
 	}
 	s := &estimate.Sweep{Measured: f.Measurements}
 	switch {
@@ -105,7 +105,11 @@ func (f *file) check(s *estimate.Sweep) error {
 	}
 	for i, p := range points {
 		if !(math.Abs(p.Days-want[i].Days) <= 1e-9*want[i].Days) {
-			return fmt.Errorf("points[%d].days: the file has %v, but this version computes %v", i, p.Days, want[i].Days)
+			field := "days"
+			if len(f.Axes) > 0 {
+				field = fmt.Sprintf("points[%d].days", i)
+			}
+			return fmt.Errorf("%s is %.10g in the file, but this version computes %.10g", field, p.Days, want[i].Days)
 		}
 	}
 	return nil

@@ -67,11 +67,14 @@ func OfGradients(sum record.Summary) string {
 		errors = append(errors, median(r, func(g record.PseudoGradient) float64 { return g.QuantisationError }))
 	}
 	first, last := rounds[0], rounds[len(rounds)-1]
-	text := fmt.Sprintf("pseudo-gradients: cosine to the mean %.2f in round %d, %.2f in round %d; quantisation error %s",
-		median(first, cosine), first.Round, median(last, cosine), last.Round, Share(stats.Median(errors)))
+	text := fmt.Sprintf("pseudo-gradients: median cosine to the mean %.2f in round %d", median(first, cosine), first.Round)
+	if last.Round != first.Round {
+		text += fmt.Sprintf(" and %.2f in round %d", median(last, cosine), last.Round)
+	}
+	text += ", median quantisation error " + Share(stats.Median(errors))
 	if len(sum.LayerErrors) > 0 {
 		most := slices.MaxFunc(sum.LayerErrors, func(a, b record.LayerError) int { return cmp.Compare(a.Error, b.Error) })
-		text += fmt.Sprintf(", largest in %s (%s)", most.Name, Share(most.Error))
+		text += fmt.Sprintf(", largest in the layer %q (%s)", most.Name, Share(most.Error))
 	}
 	return text
 }

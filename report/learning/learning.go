@@ -3,12 +3,12 @@
 package learning
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 
 	"testbed/internal/stats"
@@ -285,24 +285,31 @@ func NewOutcome(curves, reference []Curve, target float64) (o Outcome) {
 // Seconds is Time in seconds of scenario time.
 func (o Outcome) Seconds() float64 { return o.Time.Median / 1e6 }
 
-// Headline names in a sentence the policy that reached the target first.
+// Headline names the policy that reached the target first.
 func (r *Result) Headline() string {
 	first := r.Policies[0]
 	if len(r.Policies) == 1 {
 		if first.Time.N == 0 {
-			return fmt.Sprintf("Under %s the loss never fell to %s. It ended at %s.", first.Name, LossText(r.Target), first.FinalText())
+			return fmt.Sprintf("Under %s, the loss never fell to %s. It ended at %s.", first.Name, LossText(r.Target), first.FinalText())
 		}
 		if r.Asked {
-			return fmt.Sprintf("Under %s the loss fell to %s in %s.", first.Name, LossText(r.Target), first.When())
+			return fmt.Sprintf("Under %s, the loss fell to %s in %s.%s", first.Name, LossText(r.Target), first.When(), first.never())
 		}
-		return fmt.Sprintf("Under %s the loss ended at %s after %s.", first.Name, first.FinalText(), first.When())
+		return fmt.Sprintf("Under %s, the final loss was %s. The loss fell to %s in %s.", first.Name, first.FinalText(), LossText(r.Target), first.When())
 	}
 	best := r.Best()
 	text := r.against(*best)
-	if len(r.Policies) > 2 && best.Sooner.Median > 1 {
-		text = fmt.Sprintf("Of %d policies %s was the fastest: it %s", len(r.Policies), best.Name, strings.TrimPrefix(text, best.Name+" "))
+	if len(r.Policies) == 2 {
+		return text
 	}
-	return text
+	switch e := best.Sooner; {
+	case e.N > 0 && e.Median > 1 && !e.NoDifference():
+		return fmt.Sprintf("Of %d policies, %s was the fastest. %s", len(r.Policies), best.Name, words.Capital(text))
+	case best.Time.N == 0 && first.Time.N == 0:
+		least := slices.MinFunc(r.Policies, func(a, b Policy) int { return cmp.Compare(a.Final.Median, b.Final.Median) })
+		return fmt.Sprintf("None of %d policies reached %s. The lowest final loss was %s, under %s.", len(r.Policies), r.goal(), least.FinalText(), least.Name)
+	}
+	return fmt.Sprintf("The best of the other %d policies is %s. %s", len(r.Policies)-1, best.Name, words.Capital(text))
 }
 
 // Best is the policy that reached the target first, apart from the reference;
@@ -313,11 +320,25 @@ func (r *Result) Best() *Policy {
 	}
 	best := &r.Policies[1]
 	for k := range r.Policies[2:] {
-		if p := &r.Policies[2+k]; p.Sooner.N > 0 && (best.Sooner.N == 0 || p.Sooner.Median > best.Sooner.Median) {
+		if p := &r.Policies[2+k]; p.before(best) {
 			best = p
 		}
 	}
 	return best
+}
+
+// before reports whether a policy did better than another: by its gain on the
+// reference if it has one, otherwise by its time.
+func (p *Policy) before(other *Policy) bool {
+	switch {
+	case p.Sooner.N > 0 && other.Sooner.N > 0:
+		return p.Sooner.Median > other.Sooner.Median
+	case p.Sooner.N > 0 || other.Sooner.N > 0:
+		return p.Sooner.N > 0
+	case p.Time.N > 0 && other.Time.N > 0:
+		return p.Time.Median < other.Time.Median
+	}
+	return p.Time.N > 0
 }
 
 // Median is the curve of medians over the runs, of time, tokens and loss, with
@@ -354,7 +375,7 @@ func (r *Result) goal() string {
 	if r.Asked {
 		return "a loss of " + LossText(r.Target)
 	}
-	return fmt.Sprintf("%s's %s, %s,", r.Policies[0].Name, r.FinalName(), LossText(r.Target))
+	return fmt.Sprintf("the %s of %s, %s", r.FinalName(), r.Policies[0].Name, LossText(r.Target))
 }
 
 // FinalName says which of the reference's losses the target is, if none was
@@ -370,34 +391,59 @@ func (r *Result) FinalName() string {
 // target.
 func (r *Result) against(p Policy) string {
 	first := r.Policies[0]
+	never := p.never() + first.never()
 	switch {
 	case p.Time.N == 0 && first.Time.N == 0:
-		return fmt.Sprintf("Neither %s nor %s reached %s: their losses ended at %s and %s.", p.Name, first.Name, strings.TrimSuffix(r.goal(), ","), p.FinalText(), first.FinalText())
+		return fmt.Sprintf("Neither %s nor %s reached %s. Their final losses were %s and %s.", p.Name, first.Name, r.goal(), p.FinalText(), first.FinalText())
 	case p.Time.N == 0:
-		text := fmt.Sprintf("%s never reached %s, which %s reached after %s. It ended at %s", p.Name, strings.TrimSuffix(r.goal(), ","), first.Name, first.When(), p.FinalText())
+		text := fmt.Sprintf("%s never reached %s. %s reached it in %s.%s The final loss of %s was %s.", p.Name, r.goal(), words.Capital(first.Name), first.When(), first.never(), p.Name, p.FinalText())
 		if p.Own.N > 0 {
-			text += fmt.Sprintf(", which it reached %s as fast as %s", ratioText(p.Own), first.Name)
+			text += fmt.Sprintf(" %s reached that loss %s", words.Capital(p.Name), speed(p.Own, first.Name))
 		}
-		return text + "."
+		return text
 	case first.Time.N == 0:
-		return fmt.Sprintf("%s reached %s after %s. %s never did: it ended at %s.", p.Name, strings.TrimSuffix(r.goal(), ","), p.When(), first.Name, first.FinalText())
+		return fmt.Sprintf("%s reached %s in %s.%s %s never did. Its final loss was %s.", p.Name, r.goal(), p.When(), p.never(), words.Capital(first.Name), first.FinalText())
+	case p.Sooner.N == 0 && p.Time.Median == 0:
+		return fmt.Sprintf("Under %s, the loss was already at most %s at the start.", p.Name, LossText(r.Target))
 	case p.Sooner.N == 0:
-		return fmt.Sprintf("%s reached %s after %s, and %s after %s, but no seed reached it under both policies.", p.Name, r.goal(), p.When(), first.Name, first.When())
+		return fmt.Sprintf("%s reached %s in %s and %s in %s, but no seed reached it under both policies.", p.Name, r.goal(), p.When(), first.Name, first.When())
+	case p.Sooner.NoDifference() && p.Sooner.Interval != nil:
+		return fmt.Sprintf("No difference was shown in the time to %s: %s took %s, %s %s (%s as fast, %s).%s",
+			r.goal(), p.Name, p.When(), first.Name, first.When(), words.Times(p.Sooner.Median), interval(p.Sooner.Interval), never)
+	case p.Sooner.Median == 1:
+		return fmt.Sprintf("%s and %s reached %s equally fast, in %s.%s", p.Name, first.Name, r.goal(), p.When(), never)
 	}
-	times := fmt.Sprintf("after %s instead of %s", p.When(), first.When())
-	ratio := fmt.Sprintf("%.2f×", p.Sooner.Median)
-	if i := p.Sooner.Interval; i != nil {
-		ratio += fmt.Sprintf(" (%.2f to %.2f)", i.Low, i.High)
-		if i.Contains(1) {
-			return fmt.Sprintf("No difference shown in time to loss: %s reached %s %s as fast as %s, %s.", p.Name, r.goal(), ratio, first.Name, times)
-		}
+	return fmt.Sprintf("To reach %s, %s took %s and %s %s. So %s was %s.%s", r.goal(), p.Name, p.When(), first.Name, first.When(), p.Name, fast(p.Sooner), never)
+}
+
+// never names the number of seeds with which a policy did not reach the target,
+// as a further sentence.
+func (p *Policy) never() string {
+	if p.Unreached == 0 || p.Time.N == 0 {
+		return ""
 	}
-	text := fmt.Sprintf("%s reached %s %s as fast, %s", p.Name, r.goal(), ratio, times)
-	if p.Sooner.Median == 1 {
-		text = fmt.Sprintf("%s reached %s as soon as %s, after %s", p.Name, r.goal(), first.Name, p.When())
+	return fmt.Sprintf(" With %s, %s never reached it.", words.Count(p.Unreached, "seed"), p.Name)
+}
+
+// fast is a ratio of times in words, with its interval.
+func fast(e stats.Estimate) string {
+	text := words.Times(e.Median) + " as fast"
+	if i := e.Interval; i != nil {
+		text += " (" + interval(i) + ")"
 	}
-	if p.Unreached > 0 {
-		text += fmt.Sprintf(", and never with %s", words.Count(p.Unreached, "seed"))
+	return text
+}
+
+// interval writes the interval of a ratio.
+func interval(i *stats.Interval) string {
+	return fmt.Sprintf("%.3g %% interval %.2f to %.2f", 100*i.Level, i.Low, i.High)
+}
+
+// speed compares the speed with the reference's, to the end of the sentence.
+func speed(e stats.Estimate, reference string) string {
+	text := fast(e) + " as " + reference
+	if e.NoDifference() {
+		text += ", which shows no difference"
 	}
 	return text + "."
 }
@@ -409,7 +455,8 @@ func (r *Result) Answer() (lines []string) {
 		return []string{r.Headline()}
 	}
 	for _, p := range r.Policies[1:] {
-		lines = append(lines, fmt.Sprintf("%s At equal tokens its loss was %s, at equal rounds %s.", r.against(p), above(p.EqualTokens), above(p.EqualRounds)))
+		lines = append(lines, fmt.Sprintf("%s At equal tokens, the loss of %s was %s. At equal rounds, it was %s.",
+			r.against(p), p.Name, above(p.EqualTokens, r.Policies[0].Name), above(p.EqualRounds, r.Policies[0].Name)))
 	}
 	return lines
 }
@@ -449,11 +496,11 @@ func Of(sum record.Summary) string {
 	case n == 0:
 		first = "at the start"
 	case n > 1: // of all regions
-		first = fmt.Sprintf("after %d", n)
+		first = "after " + words.Count(n, "outer step")
 	}
 	text := fmt.Sprintf("validation loss %.3f after %s, from %.3f %s", last.Loss, words.Count(last.Round, "outer step"), c.Points[0].Loss, first)
 	if sum.TokensSeen != nil && sum.TokensLost != nil && *sum.TokensSeen+*sum.TokensLost > 0 {
-		text += fmt.Sprintf("; %s tokens seen, %s thrown away", words.Thousands(int64(*sum.TokensSeen)), words.Thousands(int64(*sum.TokensLost)))
+		text += fmt.Sprintf(" (%s tokens seen, %s thrown away)", words.Thousands(int64(*sum.TokensSeen)), words.Thousands(int64(*sum.TokensLost)))
 	}
 	return text
 }
@@ -491,8 +538,8 @@ func (o Outcome) TokensText() (seen, lost string) {
 	return words.Thousands(o.Seen), fmt.Sprintf("%.1f %%", 100*float64(o.Lost)/float64(o.Seen+o.Lost))
 }
 
-// above says how much higher or lower a loss is than another.
-func above(e stats.Estimate) string {
+// above says how much higher or lower a loss is than the reference's.
+func above(e stats.Estimate, reference string) string {
 	if e.N == 0 {
 		return "unknown"
 	}
@@ -500,12 +547,12 @@ func above(e stats.Estimate) string {
 	if e.Median < 0 {
 		word = "lower"
 	}
-	text := fmt.Sprintf("%.1f %% %s", 100*math.Abs(e.Median), word)
+	text := fmt.Sprintf("%.1f %% %s than under %s", 100*math.Abs(e.Median), word, reference)
 	if e.Median == 0 {
-		text = "the same"
+		text = "the same as under " + reference
 	}
 	if i := e.Interval; i != nil {
-		text += fmt.Sprintf(" (%+.1f to %+.1f %%, %.3g %% interval)", 100*i.Low, 100*i.High, 100*i.Level)
+		text += fmt.Sprintf(" (%.3g %% interval %+.1f %% to %+.1f %%)", 100*i.Level, 100*i.Low, 100*i.High)
 		if i.Contains(0) {
 			text += ", which may be chance"
 		}
@@ -570,7 +617,13 @@ func relative(e stats.Estimate) string {
 func (r *Result) Legend() string {
 	text := fmt.Sprintf("The loss is measured on data that no worker trains on. Time to %s is scenario time, interpolated linearly between evaluations", LossText(r.Target))
 	if !r.Asked {
-		text += fmt.Sprintf("; this target is the %s of %s (--loss chooses another)", r.FinalName(), r.Policies[0].Name)
+		text += fmt.Sprintf(". This target is the %s of %s (--loss chooses another)", r.FinalName(), r.Policies[0].Name)
+	}
+	equal := func(e stats.Estimate, x float64) bool { return e.Interval != nil && e.Interval.Contains(x) }
+	if slices.ContainsFunc(r.Policies, func(p Policy) bool {
+		return equal(p.Sooner, 1) || equal(p.EqualTokens, 0) || equal(p.EqualRounds, 0)
+	}) {
+		text += `. "=" means that no difference is shown`
 	}
 	return text
 }

@@ -58,10 +58,10 @@ func TestResult(t *testing.T) {
 			t.Errorf("lacks %q:\n%s", want, out.String())
 		}
 	}
-	if got, want := r.Headline(), "straggler reached a loss of 2.20 2.70× as fast, after 10.0 s instead of 27.0 s."; got != want {
+	if got, want := r.Headline(), "To reach a loss of 2.20, straggler took 10.0 s and baseline 27.0 s. So straggler was 2.70× as fast."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := r.Answer()[0], r.Headline()+" At equal tokens its loss was 12.0 % lower, at equal rounds 10.0 % higher."; got != want {
+	if got, want := r.Answer()[0], r.Headline()+" At equal tokens, the loss of straggler was 12.0 % lower than under baseline. At equal rounds, it was 10.0 % higher than under baseline."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 
@@ -70,11 +70,52 @@ func TestResult(t *testing.T) {
 	if r.Target != 2 || r.Asked || r.Policies[0].Time.Median != 30e6 || r.Policies[1].Unreached != 3 || r.Policies[1].Own.Median != 2.7 {
 		t.Errorf("%+v", r)
 	}
-	if got, want := r.Headline(), "straggler never reached baseline's highest final loss, 2.00, which baseline reached after 30.0 s. It ended at 2.200, which it reached 2.70× as fast as baseline."; got != want {
+	if got, want := r.Headline(), "straggler never reached the highest final loss of baseline, 2.00. Baseline reached it in 30.0 s. The final loss of straggler was 2.200. Straggler reached that loss 2.70× as fast as baseline."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if p := r.ByPolicy["straggler"]; p.Unreached != 3 || len(p.Curves) != 3 {
 		t.Errorf("by policy: %+v", r.ByPolicy)
+	}
+}
+
+// TestHeadline claims a winner only if its interval shows one, and counts the seeds
+// that never reached the target.
+func TestHeadline(t *testing.T) {
+	const baseline, straggler, backup = "baseline", "straggler", "backup"
+	// Rounds of each seed, in thousandths of the reference's rounds of a second.
+	equal, fast, slow := []int{1020, 980, 1010, 990, 1000}, []int{510, 490, 505, 495, 500}, []int{2000, 2000, 2000, 2000, 2000}
+	compared := func(target float64, others map[string][]int, names ...string) string {
+		var seeds []map[string]record.Summary
+		for seed := range uint64(5) {
+			set := map[string]record.Summary{baseline: run(seed, 1e6, 4, 2)}
+			for name, rounds := range others {
+				set[name] = run(seed, policy.Time(rounds[seed])*1000, 4, 2)
+			}
+			seeds = append(seeds, set)
+		}
+		return learning.New(append([]string{baseline}, names...), seeds, target).Headline()
+	}
+	for _, c := range []struct{ got, want string }{
+		{compared(2.2, map[string][]int{straggler: equal}, straggler),
+			"No difference was shown in the time to a loss of 2.20: straggler took 9.00 s, baseline 9.00 s (1.00× as fast, 93.8 % interval 0.98 to 1.02)."},
+		{compared(2.2, map[string][]int{straggler: equal, backup: slow}, backup, straggler),
+			"The best of the other 2 policies is straggler. No difference was shown in the time to a loss of 2.20: straggler took 9.00 s, baseline 9.00 s (1.00× as fast, 93.8 % interval 0.98 to 1.02)."},
+		{compared(2.2, map[string][]int{straggler: equal, backup: fast}, straggler, backup),
+			"Of 3 policies, backup was the fastest. To reach a loss of 2.20, backup took 4.50 s and baseline 9.00 s. So backup was 2.00× as fast (93.8 % interval 1.96 to 2.04)."},
+		{compared(1, map[string][]int{straggler: equal, backup: fast}, straggler, backup),
+			"None of 3 policies reached a loss of 1.00. The lowest final loss was 2.000, under baseline."},
+	} {
+		if c.got != c.want {
+			t.Errorf("got  %s\nwant %s", c.got, c.want)
+		}
+	}
+	seeds := []map[string]record.Summary{
+		{baseline: run(1, 1e6, 4, 2), straggler: run(1, 5e5, 4, 2)},
+		{baseline: run(2, 1e6, 4, 2), straggler: run(2, 5e5, 4, 3)},
+	}
+	got := learning.New([]string{baseline, straggler}, seeds, 2.2).Headline()
+	if want := "To reach a loss of 2.20, straggler took 4.50 s and baseline 9.00 s. So straggler was 2.00× as fast. With 1 seed, straggler never reached it."; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
@@ -133,7 +174,7 @@ func TestNothingLearnt(t *testing.T) {
 	if text := learning.Of(plain); text != "" {
 		t.Errorf("%q", text)
 	}
-	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 after 10 outer steps, from 3.750 after the first one; 200 tokens seen, 10 thrown away" {
+	if text := learning.Of(run(1, 1, 2, 1.5)); text != "validation loss 1.500 after 10 outer steps, from 3.750 after the first one (200 tokens seen, 10 thrown away)" {
 		t.Errorf("%q", text)
 	}
 }
@@ -152,7 +193,12 @@ func TestGradients(t *testing.T) {
 		}
 	}
 	sum.LayerErrors = []record.LayerError{{Name: "head", Error: 0.01}, {Name: "position", Error: 0.034}}
-	if got, want := learning.OfGradients(sum), "pseudo-gradients: cosine to the mean 0.90 in round 1, 0.45 in round 10; quantisation error 1.4 %, largest in position (3.4 %)"; got != want {
+	if got, want := learning.OfGradients(sum), `pseudo-gradients: median cosine to the mean 0.90 in round 1 and 0.45 in round 10, median quantisation error 1.4 %, largest in the layer "position" (3.4 %)`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	one := sum
+	one.Rounds, one.LayerErrors = sum.Rounds[:1], nil
+	if got, want := learning.OfGradients(one), "pseudo-gradients: median cosine to the mean 0.90 in round 1, median quantisation error 1.4 %"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	g := learning.NewGradients("baseline", sum)
@@ -180,7 +226,7 @@ func TestUnknownIsUnknown(t *testing.T) {
 	if want := "unknown       unknown"; !strings.Contains(out.String(), want) {
 		t.Errorf("lacks %q:\n%s", want, out.String())
 	}
-	if got, want := r.Answer()[0], "At equal tokens its loss was unknown, at equal rounds the same."; !strings.HasSuffix(got, want) {
+	if got, want := r.Answer()[0], "At equal tokens, the loss of straggler was unknown. At equal rounds, it was the same as under baseline."; !strings.HasSuffix(got, want) {
 		t.Errorf("%q, want %q at its end", got, want)
 	}
 	if o := learning.NewOutcome(r.Policies[1].Curves, r.Policies[0].Curves, 0.1); o.Time.N != 0 || o.Unreached != 2 || o.EqualTokens.N != 0 {

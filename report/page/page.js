@@ -254,9 +254,9 @@ function arrivals() {
         seen.deadline = true;
         const d = r.deadline, credit = d.credit_us || 0;
         const why = d.k != null ? ` = the larger of ${micros(d.min_slack_us)} and median ${micros(d.median_us)} + ${d.k} × MAD ${micros(d.mad_us)}`
-          : Object.entries(d.numbers || {}).map(([name, n]) => `; ${name} ${n}`).join('');
+          : Object.entries(d.numbers || {}).map(([name, n]) => `, ${name}=${n}`).join('');
         lines.push([r.round, drawn(d.offset_us), 'deadline', `deadline of round ${r.round}: ${micros(d.offset_us)} after the first arrival${why}`
-          + (credit ? `; and ${micros(credit)} of credit for catching up` : '')]);
+          + (credit ? `, and ${micros(credit)} of credit for catching up` : '')]);
       }
     }
     series.push({

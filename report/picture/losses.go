@@ -1,6 +1,7 @@
 package picture
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -89,7 +90,7 @@ func learntIn(rec *runs.Record) (world string, learnt *learning.Result) {
 func WriteLosses(out io.Writer, rec *runs.Record, format Format) error {
 	world, learnt := learntIn(rec)
 	if learnt == nil {
-		return fmt.Errorf("the runs trained nothing, so there are no losses to draw")
+		return errors.New("the runs trained nothing, so there are no losses to draw; name runs of a scenario with a section train, simulated with --train or measured")
 	}
 	var c canvas = &svgCanvas{width: lossWidth, height: lossHeight}
 	if format == PDF {

@@ -130,7 +130,7 @@ func headline(rec *Record, s Story) string {
 		return words.Capital(cause)
 	case *s.Exit != 0:
 		return fmt.Sprintf("The program exited with code %d after %s", *s.Exit, seconds(s.End))
-	case len(s.Programs) == 0:
+	case len(s.Programs) < 2:
 		return fmt.Sprintf("The program ended without a failure after %s", seconds(s.End))
 	}
 	return fmt.Sprintf("All programs ended without a failure after %s", seconds(s.End))
@@ -157,11 +157,14 @@ func ending(s Story) document.Answer {
 // faults answers the question which faults programs and links had.
 func faults(rec *Record, s Story) document.Answer {
 	a := document.Answer{Question: "Which injects happened?"}
-	switch n := len(s.Injects) + len(s.Links); n {
-	case 0:
+	n := len(s.Injects)
+	for _, e := range s.Links {
+		if e.Type != record.LinkRestored { // it is the end of an inject
+			n++
+		}
+	}
+	if a.Short = words.Count(n, "inject"); n == 0 {
 		a.Short = "no inject"
-	default:
-		a.Short = words.Count(n, "inject")
 	}
 	if s.Clock == nil {
 		a.Text = append(a.Text, fmt.Sprintf("The clock of the scenario did not start (--clock %s), so no inject happened.", rec.Run.Clock))

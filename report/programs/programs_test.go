@@ -214,3 +214,15 @@ func TestCutShort(t *testing.T) {
 		}
 	}
 }
+
+// TestTheEndOfALinkFaultIsNoInject of its own.
+func TestTheEndOfALinkFaultIsNoInject(t *testing.T) {
+	rec := &programs.Record{Run: record.ProgramsRun{Nodes: []string{"w0"}}, Events: []record.ProgramEvent{
+		{Type: record.ProgramClock, Cause: "the start of the programs"},
+		{T: 1, Type: record.LinkFault, Node: "w0", Op: "Degrade"}, {T: 2, Type: record.LinkRestored, Node: "w0", Op: "Degrade"},
+	}}
+	var page bytes.Buffer
+	if err := programs.WriteHTML(&page, rec); err != nil || !strings.Contains(page.String(), "<strong>1 inject</strong>") {
+		t.Errorf("%v; the page counts injects in another way", err)
+	}
+}

@@ -246,7 +246,7 @@ func (rec *Record) readScenario(run *Run) error {
 		return nil // another run's will do
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	source, err := scenarios.Find(file)
 	if err != nil {

@@ -477,14 +477,8 @@ func (p *sweepPage) headline() string {
 			return text
 		}
 	}
-	cells := counted(len(p.Cells), "cell")
 	if len(p.Results.Policies) < 2 {
-		least, most := extremes(p.Results.Cells, p.wallOf)
-		if least == nil {
-			return fmt.Sprintf("No run of the %s was complete.", cells)
-		}
-		return fmt.Sprintf("Under %s the wall-clock of %s lies between %s and %s µs, and is least with %s.", p.Results.Policies[0], cells,
-			number(p.wallOf(*least).Median), number(p.wallOf(*most).Median), p.set(least, p.wallOf))
+		return p.headlineOfOne()
 	}
 	name, reference := p.best(), words.Policy(p.Reference())
 	speedup := speedupOf(name)
@@ -494,24 +488,67 @@ func (p *sweepPage) headline() string {
 		if len(p.Results.Policies) > 2 {
 			both = "two"
 		}
-		return fmt.Sprintf("In none of the %s did %s policies complete a run.", cells, both)
+		return fmt.Sprintf("No cell has complete runs of %s policies with the same seed.", both)
 	}
-	_, slower, open, _ := p.verdicts(name)
+	_, slower, open, unknown := p.verdicts(name)
+	known := len(p.Cells) - unknown
 	low, high := words.Times(speedup(*least).Median), words.Times(speedup(*most).Median)
-	text := fmt.Sprintf("%s was %s as fast as %s in each of %s", words.Capital(words.Policy(name)), high, reference, cells)
-	if speedup(*least).Median != speedup(*most).Median {
-		text = fmt.Sprintf("Over %s %s was %s to %s as fast as %s, most with %s", cells, words.Policy(name), low, high, reference, p.set(most, speedup))
+	text := fmt.Sprintf("%s was %s as fast as %s", words.Capital(words.Policy(name)), high, reference)
+	switch {
+	case speedup(*least).Median != speedup(*most).Median:
+		text = fmt.Sprintf("Over %s, %s was %s to %s as fast as %s. Its speed-up was largest with %s", counted(known, "cell"), words.Policy(name), low, high, reference, p.set(most, speedup))
+	case known > 1:
+		text += fmt.Sprintf(" in each of %s", counted(known, "cell"))
 	}
 	if n := len(p.Results.Policies); n > 2 {
-		text = fmt.Sprintf("Of %d policies %s gained the most. ", n, name) + text
+		lead := fmt.Sprintf("Of %d policies, %s gained the most. ", n, name)
+		if speedup(*most).Median <= 1 {
+			lead = fmt.Sprintf("None of the other %d policies gained on %s. ", n-1, reference)
+		}
+		text = lead + text
 	}
 	switch {
+	case len(p.Cells) == 1 && open > 0:
+		text += ". No difference was shown."
+	case len(p.Cells) == 1:
+		text += "."
 	case slower > 0:
-		return text + fmt.Sprintf("; it was slower in %s.", counted(slower, "cell"))
+		text += fmt.Sprintf(". It was slower in %s.", counted(slower, "cell"))
 	case open > 0:
-		return text + fmt.Sprintf("; it was never slower, and in %s no difference was shown.", counted(open, "cell"))
+		text += fmt.Sprintf(". It was never slower, but in %s no difference was shown.", counted(open, "cell"))
+	default:
+		text += ". It was never slower."
 	}
-	return text + "; it was never slower."
+	if unknown > 0 {
+		text += fmt.Sprintf(" In %s there is no pair of complete runs.", counted(unknown, "cell"))
+	}
+	return text
+}
+
+// headlineOfOne gives the wall-clocks of the only policy.
+func (p *sweepPage) headlineOfOne() string {
+	known := 0
+	for _, c := range p.Results.Cells {
+		if p.wallOf(c).N > 0 {
+			known++
+		}
+	}
+	least, most := extremes(p.Results.Cells, p.wallOf)
+	if least == nil {
+		return "No run was complete."
+	}
+	low, high := number(p.wallOf(*least).Median), number(p.wallOf(*most).Median)
+	text := fmt.Sprintf("Under %s, the wall-clock is %s µs", p.Reference(), low)
+	switch {
+	case low != high:
+		text = fmt.Sprintf("Under %s, the wall-clock of %s lies between %s and %s µs. It is shortest with %s", p.Reference(), counted(known, "cell"), low, high, p.set(least, p.wallOf))
+	case known > 1:
+		text += fmt.Sprintf(" in each of %s", counted(known, "cell"))
+	}
+	if n := len(p.Cells) - known; n > 0 {
+		text += fmt.Sprintf(". In %s no run was complete", counted(n, "cell"))
+	}
+	return text + "."
 }
 
 // learnt says how much sooner than the first policy another one reached the
@@ -538,9 +575,15 @@ func (p *sweepPage) learnt() string {
 	of := sooner(best)
 	low, high := words.Times(of(*least).Median), words.Times(of(*most).Median)
 	if low == high {
-		return fmt.Sprintf("%s reached a loss of %s %s as fast as %s.", words.Capital(words.Policy(best)), target, high, reference)
+		return fmt.Sprintf("%s was %s as fast as %s in reaching a loss of %s.", words.Capital(words.Policy(best)), high, reference, target)
 	}
-	return fmt.Sprintf("Over %s %s reached a loss of %s %s to %s as fast as %s, most with %s.", counted(len(p.Cells), "cell"), words.Policy(best), target, low, high, reference, p.set(most, of))
+	known := 0
+	for _, c := range p.Results.Cells {
+		if of(c).N > 0 {
+			known++
+		}
+	}
+	return fmt.Sprintf("Over %s, %s was %s to %s as fast as %s in reaching a loss of %s. It gained most with %s.", counted(known, "cell"), words.Policy(best), low, high, reference, target, p.set(most, of))
 }
 
 func counted(n int, noun string) string {
@@ -555,7 +598,10 @@ func (p *sweepPage) whereMost() document.Answer {
 		a := document.Answer{Question: "What is fastest?", Short: "not known"}
 		if least, most := extremes(p.Results.Cells, p.wallOf); least != nil {
 			a.Short = number(p.wallOf(*least).Median) + " µs"
-			a.Text = []string{"With " + p.set(least, p.wallOf) + ".", fmt.Sprintf("Slowest: %s µs with %s.", number(p.wallOf(*most).Median), p.set(most, p.wallOf))}
+			a.Text = []string{"With " + p.set(least, p.wallOf) + "."}
+			if most != least {
+				a.Text = append(a.Text, fmt.Sprintf("Slowest: %s µs with %s.", number(p.wallOf(*most).Median), p.set(most, p.wallOf)))
+			}
 		}
 		return a
 	}
@@ -569,9 +615,11 @@ func (p *sweepPage) whereMost() document.Answer {
 	f := p.Figures[0]
 	a.Short = f.text(point(speedup(*most)))
 	a.Text = []string{
-		fmt.Sprintf("With %s: %s µs under %s, %s under %s.", p.set(most, speedup),
+		fmt.Sprintf("With %s: %s µs under %s, %s µs under %s.", p.set(most, speedup),
 			number(most.WallClock[name].Median), name, number(most.WallClock[reference].Median), reference),
-		fmt.Sprintf("Smallest: %s with %s.", f.text(point(speedup(*least))), p.set(least, speedup)),
+	}
+	if least != most {
+		a.Text = append(a.Text, fmt.Sprintf("Smallest: %s with %s.", f.text(point(speedup(*least))), p.set(least, speedup)))
 	}
 	return a
 }
@@ -594,7 +642,7 @@ func (p *sweepPage) everLost() document.Answer {
 		if len(p.Results.Policies) > 2 {
 			who = name + ": faster"
 		}
-		a.Text = append(a.Text, fmt.Sprintf("%s in %d, slower in %d, no difference shown in %d of %s.", who, faster, slower, open, counted(len(p.Cells), "cell")))
+		a.Text = append(a.Text, fmt.Sprintf("%s in %d, slower in %d, and no difference shown in %d of %s.", who, faster, slower, open, counted(len(p.Cells), "cell")))
 		if unknown > 0 {
 			a.Text = append(a.Text, fmt.Sprintf("In %s there is no pair of complete runs.", counted(unknown, "cell")))
 		}
@@ -700,7 +748,7 @@ func (p *sweepPage) trust() document.Answer {
 		for _, level := range []fidelity.Level{fidelity.Suspect, fidelity.Invalid} {
 			if n := verdicts[level]; n > 0 {
 				a.Level, a.Short = level, fmt.Sprintf("%s %s", counted(n, "run"), level)
-				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs; their run directories give the reasons.", words.Capital(string(level)), n, p.Results.Done))
+				a.Text = append(a.Text, fmt.Sprintf("%s: %d of %d runs. The directory of each run gives the reasons.", words.Capital(string(level)), n, p.Results.Done))
 			}
 		}
 	}
@@ -720,14 +768,18 @@ func (p *sweepPage) trust() document.Answer {
 
 // Intervals explains the intervals of the page; empty if there are none.
 func (p *sweepPage) Intervals() string {
+	var most stats.Estimate
 	for _, c := range p.Results.Cells {
 		for _, e := range c.WallClock {
-			if e.Interval != nil {
-				return fmt.Sprintf("%.3g %% bootstrap intervals of the median over %d runs of a cell", 100*e.Interval.Level, e.N)
+			if e.Interval != nil && e.N > most.N {
+				most = e
 			}
 		}
 	}
-	return ""
+	if most.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3g %% bootstrap intervals of the median over %d runs of a cell", 100*most.Interval.Level, most.N)
 }
 
 // Command is the command line that plays the same points, empty if a list of

@@ -14,7 +14,7 @@ if (fields.length > 1) { // the last field was varied first, and is read first
 // A comparison of two policies alone has the colour of the second.
 const place = l => data.policies.indexOf(l.policy);
 const lineColour = l => policyColour(place(l));
-const lineName = l => l.over ? `${l.over} by ${l.policy}` : l.policy;
+const lineName = l => l.over ? `${l.over} / ${l.policy}` : l.policy;
 const scale = f => f.unit === 'µs' ? short : f.even ? n => n.toFixed(2) + '×' : n => String(+n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0));
 const full = f => f.unit === 'µs' ? micros : f.even ? n => n.toFixed(3) + '×' : n => `${+n.toFixed(3)} ${f.unit}`;
 const pointText = (f, p) => p ? full(f)(p[0]) + (p.length === 3 ? ` (${full(f)(p[1])} to ${full(f)(p[2])})` : '') : '–';
@@ -217,7 +217,7 @@ function lossCurves() {
   legend('legend-curves', [
     ...lines.map(l => [shapes[policySymbol(view.place(l))] || 'bar', policyColour(view.place(l)), view.line(l)]),
     ['dashes', colour.median, 'the target loss'],
-    ...(data.curves.filter(view.of).length > most ? [['ground', colour.line, `and ${data.curves.filter(view.of).length - most} more cells`]] : []),
+    ...(data.curves.filter(view.of).length > most ? [['ground', colour.line, `curves that are not drawn: ${data.curves.filter(view.of).length - most}`]] : []),
   ]);
 }
 
@@ -227,7 +227,7 @@ function render() {
     const f = data.figures[choice.figure];
     (fields.length === 1 ? curves : heat)(f);
     get('caption').textContent = `${f.name}, ${f.unit}: ${f.what} over the runs of a cell`
-      + (f.even && fields.length > 1 ? '. = means that no difference is shown.' : '.');
+      + (f.even && fields.length > 1 ? '. “=” means that no difference is shown.' : '.');
   }
   if (get('curves')) lossCurves();
   document.body.dataset.drawn = charts.size;

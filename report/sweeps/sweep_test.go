@@ -108,26 +108,27 @@ func TestSweepPage(t *testing.T) {
 		want []string
 	}{
 		{"curves", swept(t, 3, scenarios.PolicyNames, "workers[3].inner_step_mean=100,1000,2000"), []string{
-			"Over 3 cells the straggler policy was 1.00× to 5.89× as fast as the baseline, most with inner_step_mean=2000; it was never slower, and in 1 cell no difference was shown.",
-			"<strong>5.89×</strong>", "Faster in 2, slower in 0, no difference shown in 1 of 3 cells.", "18 of 18 points",
+			"Over 3 cells, the straggler policy was 1.00× to 5.89× as fast as the baseline. Its speed-up was largest with inner_step_mean=2000. It was never slower, but in 1 cell no difference was shown.",
+			"<strong>5.89×</strong>", "Faster in 2, slower in 0, and no difference shown in 1 of 3 cells.", "18 of 18 points",
 			"Where all runs of a cell took the same time, the seeds change nothing, and there is no interval.", "no difference shown</td>", "--set &#39;workers[3].inner_step_mean=100,1000,2000&#39; --seeds 1..3",
 			"92,050</td>"}},
 		{"without intervals", swept(t, 1, scenarios.PolicyNames, "policy.straggler.k=1,2", "inner_steps=1,2"), []string{
-			"Over 4 cells the straggler policy was 4.59× to 6.95× as fast as the baseline, most with k=1, inner_steps=1 (and in 1 other cell); it was never slower.",
+			"Over 4 cells, the straggler policy was 4.59× to 6.95× as fast as the baseline. Its speed-up was largest with k=1, inner_steps=1 (and in 1 other cell). It was never slower.",
 			"Where there are fewer than 3 pairs of runs, there is no interval"}},
 		{"one policy", swept(t, 1, []string{"baseline"}, "inner_steps=1,2"), []string{
-			"Under baseline the wall-clock of 2 cells lies between 42,050 and 92,050 µs, and is least with inner_steps=1.", "Only one policy was swept.", "--policy baseline"}},
+			"Under baseline, the wall-clock of 2 cells lies between 42,050 and 92,050 µs. It is shortest with inner_steps=1.", "Only one policy was swept.", "--policy baseline"}},
 		{"three policies", swept(t, 3, []string{"baseline", "straggler:k=5", "straggler"}, "workers[3].inner_step_mean=100,1000,2000"), []string{
-			"Of 3 policies straggler gained the most. Over 3 cells the straggler policy was 1.00× to 5.89× as fast as the baseline, most with inner_step_mean=2000; it was never slower, and in 1 cell no difference was shown.",
-			"Is a policy ever slower than the baseline?", "yes, in 1 of 6 comparisons", "straggler:k=5: faster in 2, slower in 1, no difference shown in 0 of 3 cells.",
+			"Of 3 policies, straggler gained the most. Over 3 cells, the straggler policy was 1.00× to 5.89× as fast as the baseline. Its speed-up was largest with inner_step_mean=2000. It was never slower, but in 1 cell no difference was shown.",
+			"Is a policy ever slower than the baseline?", "yes, in 1 of 6 comparisons", "straggler:k=5: faster in 2, slower in 1, and no difference shown in 0 of 3 cells.",
 			"under baseline, straggler:k=5, straggler.", "--policy baseline,straggler:k=5,straggler", ">baseline / straggler:k=5</th>"}},
 		{"other parameters of one policy", swept(t, 1, []string{"straggler", "straggler:k=5"}, "inner_steps=1,2"), []string{
-			"Policy straggler:k=5 was 0.50× as fast as the straggler policy in each of 2 cells; it was slower in 2 cells."}},
+			"Policy straggler:k=5 was 0.50× as fast as the straggler policy in each of 2 cells. It was slower in 2 cells."}},
+		{"one cell of one policy", swept(t, 1, []string{"baseline"}), []string{"Under baseline, the wall-clock is 92,050 µs."}},
 		{"losses", swept(t, 3, scenarios.PolicyNames, "train.task=charlm", "inner_steps=2,4"), []string{
-			"What was learnt?", "validation loss down to 2.200", "Lowest loss: baseline with inner_steps=4.", "Fastest to a loss of 2.40: straggler with inner_steps=2, after 20.1 ms.", "the straggler policy reached a loss of 2.40", "Loss curves", `"curves":[{"cell":0,"policy":0,"points":[{"round":1,`, "All points have train.task=charlm.",
+			"What was learnt?", "validation loss down to 2.200", "Lowest loss: baseline with inner_steps=4.", "Fastest to a loss of 2.40: straggler with inner_steps=2, after 20.1 ms.", "as fast as the baseline in reaching a loss of 2.40", "Loss curves", `"curves":[{"cell":0,"policy":0,"points":[{"round":1,`, "All points have train.task=charlm.",
 			"time to a loss of 2.40, µs (median)", "2.400</td>", "--train --loss 2.4"}},
 		{"seeds alone", swept(t, 3, scenarios.PolicyNames), []string{
-			"The straggler policy was 4.59× as fast as the baseline in each of 1 cell; it was never slower.", "the scenario as it is"}},
+			"The straggler policy was 4.59× as fast as the baseline.", "the scenario as it is"}},
 	} {
 		html := sweepHTML(t, c.dir)
 		plain := strings.ReplaceAll(html, "\u00a0", " ")
@@ -199,7 +200,7 @@ func TestSweepInABrowser(t *testing.T) {
 		words    []string
 	}{
 		{"curves", 1200, scenarios.PolicyNames, []string{"workers[*].inner_step_jitter=0,300,900"}, []string{"workers[*].inner_step_jitter", "900", "4.00×"}},
-		{"maps of four policies", 1200, []string{"baseline", "straggler", "straggler:k=5", "baseline:a=1"}, []string{"inner_steps=1,2", "policy.straggler.k=1,2"}, []string{"baseline by straggler:k=5", "baseline by baseline:a=1"}},
+		{"maps of four policies", 1200, []string{"baseline", "straggler", "straggler:k=5", "baseline:a=1"}, []string{"inner_steps=1,2", "policy.straggler.k=1,2"}, []string{"baseline / straggler:k=5", "baseline / baseline:a=1"}},
 		{"maps on a phone", 390, scenarios.PolicyNames, []string{"inner_steps=1,2", "policy.straggler.k=1,2", "policy.straggler.quorum=0.5,0.75"}, []string{"policy.straggler.quorum", "6.95×"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func Rounds(run *runs.Run) []Round {
 			offsets = append(offsets, a.Offset)
 			// The credit of a worker that has arrived is not recorded.
 			if r.Deadline != nil && a.Offset > r.Deadline.Offset+r.Deadline.Credit && fetched[fetcher{r.Round, a.Node}] {
-				r.Why += fmt.Sprintf("; %s arrived after the deadline, with credit for catching up", a.Node)
+				r.Why += fmt.Sprintf(". %s arrived after the deadline, with credit for catching up", a.Node)
 			}
 		}
 		if len(offsets) > 0 {

@@ -401,7 +401,7 @@ func markText(e record.Event) string {
 	case record.CoordinatorBack:
 		return "the coordinator is back"
 	case record.RunResume:
-		return fmt.Sprintf("all processes had died; the run continues from outer step %d", e.Round)
+		return fmt.Sprintf("all processes had died, and the run continues from outer step %d", e.Round)
 	case record.UploadStart:
 		return fmt.Sprintf("%s begins to upload outer state %d", e.Node, e.Round)
 	case record.UploadDone:
@@ -420,12 +420,12 @@ func markText(e record.Event) string {
 	case record.Resume:
 		return e.Node + " continues"
 	case record.Partition:
-		return "a partition cuts off " + words.Workers(e.IDs)
+		return "a partition cuts off " + words.Named(e.IDs)
 	case record.Heal:
 		if len(e.IDs) == 0 {
 			return "all partitions end"
 		}
-		return "the partition ends for " + words.Workers(e.IDs)
+		return "the partition ends for " + words.Named(e.IDs)
 	case record.LinkFault:
 		if e.Op == "" { // in older records
 			return linkText(e) + " changes"
@@ -455,7 +455,7 @@ func voteText(e record.Event) string {
 	case record.FailReduce:
 		return "the scenario makes a reduction fail at " + e.Node
 	case record.Diverged:
-		return fmt.Sprintf("outer step %d is repeated by %s, as lineage %d", e.Round, words.Workers(e.Participants), e.Lineage)
+		return fmt.Sprintf("outer step %d is repeated by %s, as lineage %d", e.Round, words.Named(e.Participants), e.Lineage)
 	case record.Undone:
 		return fmt.Sprintf("lineage %d loses its last %s: %s was the last worker of the lineage", e.Lineage, words.Count(e.Step, "outer step"), e.Node)
 	}

@@ -64,7 +64,7 @@ func TestQuorumAfterTheDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "6 of 7 workers had arrived (6 needed) when the round closed; the deadline was 370,005 µs after the first arrival"
+	const want = "6 of 7 workers had arrived (6 needed) when the round closed, and the deadline was 370,005 µs after the first arrival"
 	if text := strings.Join(said, "\n"); strings.Count(text, want) < 2 || strings.Contains(text, "at the deadline") {
 		t.Errorf("a round that closed long after its deadline:\n%s\nwant %q", text, want)
 	}
@@ -237,21 +237,21 @@ func (a *account) blame(why *policy.Reason) {
 }
 
 var (
-	allArrived = regexp.MustCompile(`^all workers \((\d+)\) had arrived; (?:there was no deadline|the deadline was (.+))$`)
+	allArrived = regexp.MustCompile(`^all workers \((\d+)\) had arrived, and (?:there was no deadline|the deadline was (.+))$`)
 	enough     = regexp.MustCompile(`^(\d+) of (\d+) workers had arrived, which was enough \((\d+) needed\)$`)
 	atDeadline = regexp.MustCompile(`^(\d+) of (\d+) workers had arrived \((\d+) needed\) at the deadline, (.+)$`)
-	afterwards = regexp.MustCompile(`^(\d+) of (\d+) workers had arrived \((\d+) needed\) when the round closed; the deadline was (.+)$`)
-	leftOut    = regexp.MustCompile(`^(\d+) of (\d+) workers had arrived \((\d+) needed\) when the round closed(?:; the deadline was ([^;]+))?; (?:this does not count as a miss|consecutive misses: (\d+)(?:, tolerated: (\d+))?)$`)
+	afterwards = regexp.MustCompile(`^(\d+) of (\d+) workers had arrived \((\d+) needed\) when the round closed, and the deadline was (.+)$`)
+	leftOut    = regexp.MustCompile(`^(\d+) of (\d+) workers had arrived \((\d+) needed\) when the round closed(?:, and the deadline was (.+?))?\. (?:This does not count as a miss|Consecutive misses: (\d+)(?: \(tolerated: (\d+)\))?)$`)
 	deadline   = regexp.MustCompile(`^([\d,]+) µs (after|before) the first (?:arrival|request)` +
 		`(?: \(median ([\d,]+) µs \+ ([\d.e+]+) × MAD ([\d,]+) µs, at least ([\d,]+) µs\))?(?:, postponed by ([\d,]+) µs because the coordinator was down)?` +
-		`(?: \([a-z_]+ [^)]+\))?(?: and ([\d,]+) µs of credit for catching up)?$`)
-	silence  = regexp.MustCompile(`^it was silent for ([\d,]+) µs and missed (\d+) heartbeats? \(tolerated: (\d+)\)$`)
+		`(?: \([a-z_]+=[^)]+\))?(?: and ([\d,]+) µs of credit for catching up)?$`)
+	silence  = regexp.MustCompile(`^it was silent for ([\d,]+) µs and missed (\d+) heartbeats? \(limit: (\d+)\)$`)
 	lastBeat = regexp.MustCompile(`, ([\d,]+) µs after (?:its last heartbeat|the last heartbeat of the old process)$`)
 	again    = regexp.MustCompile(`^outer steps since its eviction: (\d+), required: (\d+)$`)
 	fetches  = regexp.MustCompile(`^its fetches of the outer state failed (\d+) times? in a row$`)
 	reduces  = regexp.MustCompile(`^it took part in (\d+) failed reductions? of the round$`)
 	still    = regexp.MustCompile(`^the reduction had stalled for ([\d,]+) µs, (?:and the worker had been silent for ([\d,]+) µs|and reductions with the worker had failed (\d+) times?)$`)
-	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum; this is restart (\d+) of at most (\d+)$`)
+	waited   = regexp.MustCompile(`^it waited ([\d,]+) µs for a quorum, and (?:restart (\d+) of at most (\d+) follows|no restart is left \(policy\.torchft\.restarts: \d+\))$`)
 	rankGone = regexp.MustCompile(`^w\d+, another rank of its replica group, is gone$`)
 )
 

@@ -5,7 +5,9 @@ package words
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"testbed/policy"
@@ -57,6 +59,9 @@ func Workers(ids []policy.ID) string {
 	return strings.Join(parts, " ")
 }
 
+// Named lists workers in a sentence.
+func Named(ids []policy.ID) string { return strings.ReplaceAll(Workers(ids), " ", ", ") }
+
 // Because describes the numbers of a decision in words.
 func Because(r *policy.Reason) string {
 	if r == nil {
@@ -66,7 +71,7 @@ func Because(r *policy.Reason) string {
 	case policy.RuleLeave:
 		return "it left in good order"
 	case policy.RuleHeartbeat:
-		return fmt.Sprintf("it was silent for %s and missed %s (tolerated: %d)", Micros(r.Silent), Count(r.Misses, "heartbeat"), r.Limit)
+		return fmt.Sprintf("it was silent for %s and missed %s (limit: %d)", Micros(r.Silent), Count(r.Misses, "heartbeat"), r.Limit)
 	case policy.RuleGaveUp:
 		return fmt.Sprintf("it told the coordinator that it gives up, %s after its last heartbeat", Micros(r.Silent))
 	case policy.RuleConnection:
@@ -80,7 +85,10 @@ func Because(r *policy.Reason) string {
 	case policy.RuleRejoin:
 		return fmt.Sprintf("outer steps since its eviction: %d, required: %d", r.Misses, r.Limit)
 	case policy.RuleQuorumTimeout:
-		return fmt.Sprintf("it waited %s for a quorum; this is restart %d of at most %d", Micros(r.Stalled), min(r.Misses, r.Limit), r.Limit)
+		if r.Misses > r.Limit {
+			return fmt.Sprintf("it waited %s for a quorum, and no restart is left (policy.torchft.restarts: %d)", Micros(r.Stalled), r.Limit)
+		}
+		return fmt.Sprintf("it waited %s for a quorum, and restart %d of at most %d follows", Micros(r.Stalled), r.Misses, r.Limit)
 	case policy.RuleFetchFailed:
 		return fmt.Sprintf("its fetches of the outer state failed %s in a row", Count(r.Misses, "time"))
 	case policy.RuleReduceFailed:
@@ -107,14 +115,14 @@ func Because(r *policy.Reason) string {
 func left(r *policy.Reason) string {
 	text := gathered(r) + " when the round closed"
 	if r.Deadline != nil {
-		text += "; the deadline was " + deadlineText(r)
+		text += ", and the deadline was " + deadlineText(r)
 	}
 	if r.Misses == 0 { // its first round, which it spent on getting a state
-		return text + "; this does not count as a miss"
+		return text + ". This does not count as a miss"
 	}
-	text += fmt.Sprintf("; consecutive misses: %d", r.Misses)
+	text += fmt.Sprintf(". Consecutive misses: %d", r.Misses)
 	if r.Limit > 0 || r.Rule == policy.RuleStraggler { // otherwise any number is tolerated
-		text += fmt.Sprintf(", tolerated: %d", r.Limit)
+		text += fmt.Sprintf(" (tolerated: %d)", r.Limit)
 	}
 	return text
 }
@@ -144,7 +152,7 @@ func deadlineText(r *policy.Reason) string {
 	}
 	var numbers []string
 	for _, name := range slices.Sorted(maps.Keys(d.Numbers)) {
-		numbers = append(numbers, fmt.Sprintf("%s %g", name, d.Numbers[name]))
+		numbers = append(numbers, name+"="+strconv.FormatFloat(math.Round(1000*d.Numbers[name])/1000, 'f', -1, 64))
 	}
 	if len(numbers) > 0 {
 		text += " (" + strings.Join(numbers, ", ") + ")"
@@ -161,15 +169,15 @@ func Closing(r *policy.Reason) string {
 	case r == nil:
 		return "no reason recorded"
 	case r.Rule == policy.RuleAllArrived && r.Deadline == nil:
-		return fmt.Sprintf("all workers (%d) had arrived; there was no deadline", r.Members)
+		return fmt.Sprintf("all workers (%d) had arrived, and there was no deadline", r.Members)
 	case r.Rule == policy.RuleAllArrived:
-		return fmt.Sprintf("all workers (%d) had arrived; the deadline was %s", r.Members, deadlineText(r))
+		return fmt.Sprintf("all workers (%d) had arrived, and the deadline was %s", r.Members, deadlineText(r))
 	case r.Rule == policy.RuleQuorum && r.Deadline == nil:
 		return fmt.Sprintf("%d of %d workers had arrived, which was enough (%d needed)", r.Arrived, r.Members, r.Needed)
 	case r.Rule == policy.RuleDeadline && r.Deadline != nil && r.QuorumID == 0: // torchft may be late for its deadline
 		return gathered(r) + " at the deadline, " + deadlineText(r)
 	case r.Deadline != nil: // the quorum came after the deadline, or the policy has no deadline before it
-		return gathered(r) + " when the round closed; the deadline was " + deadlineText(r)
+		return gathered(r) + " when the round closed, and the deadline was " + deadlineText(r)
 	}
 	return gathered(r)
 }

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"strings"
 	"testing"
 
 	"testbed/policy"
@@ -26,6 +27,8 @@ func TestBecause(t *testing.T) {
 		"the reduction had stalled for 5,000 µs, and reductions with the worker had failed 3 times":                    {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3},
 		"the reduction had stalled for 5,000 µs (w2 waited for w1), and reductions with the worker had failed 3 times": {Rule: policy.RuleProgress, Stalled: 5000, Misses: 3, Limit: 3, Lost: new(policy.ID(2)), Peer: new(policy.ID(1))},
 		"the reduction had stalled for 5,000 µs, and the worker had been silent for 4,000 µs":                          {Rule: policy.RuleProgress, Stalled: 5000, Silent: 4000},
+		"it waited 5,000 µs for a quorum, and restart 3 of at most 3 follows":                                          {Rule: policy.RuleQuorumTimeout, Stalled: 5000, Misses: 3, Limit: 3},
+		"it waited 5,000 µs for a quorum, and no restart is left (policy.torchft.restarts: 0)":                         {Rule: policy.RuleQuorumTimeout, Stalled: 5000, Misses: 1},
 	} {
 		if got := Because(&r); got != want {
 			t.Errorf("%s: %q, want %q", r.Rule, got, want)
@@ -49,6 +52,9 @@ func TestWorkers(t *testing.T) {
 	} {
 		if text := Workers(got); text != want {
 			t.Errorf("Workers(%v) = %q, want %q", got, text, want)
+		}
+		if text := Named(got); strings.ReplaceAll(text, ", ", " ") != want {
+			t.Errorf("Named(%v) = %q", got, text)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"testbed/internal/errs"
 )
 
 // Level is the outcome of a judgement.
@@ -214,7 +216,7 @@ func judge(m Measurements) Verdict {
 		if share > dropShareInvalid {
 			level = Invalid
 		}
-		v.add(level, "full buffers dropped packets against the plan: %d, or %.2g %% of the packets (limit %.2g %%)", m.UnplannedDrops, 100*share, 100*dropShareInvalid)
+		v.add(level, "full buffers dropped packets against the plan: %d, or %.2g %% of the packets (invalid above %.2g %%)", m.UnplannedDrops, 100*share, 100*dropShareInvalid)
 	}
 	v.share("threads of a worker waited for a CPU for %.0f %% of the time (limit %.0f %%)", m.CPUWait, waitSuspect, waitInvalid)
 	if m.CPUWait == 0 {
@@ -333,7 +335,7 @@ func (v *Verdict) judgePair(p PairRTT) {
 func (v *Verdict) late(what string, p50, p99 time.Duration, count int, round, suspect, invalid time.Duration) {
 	if round > 0 && count > 0 {
 		share := float64(time.Duration(count)*p50+p99) / float64(round)
-		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile), which may lengthen a round (delays in a row: %d) by", short(p50), short(p99), count)
+		what += fmt.Sprintf(" late by %v (median) and %v (99th percentile), which may lengthen a round with %s in a row by", short(p50), short(p99), errs.Count(count, "delay"))
 		v.share(what+" %.0f %% (limit %.0f %%)", share, shareSuspect, shareInvalid)
 		return
 	}

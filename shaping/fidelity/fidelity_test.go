@@ -29,8 +29,8 @@ func TestJudge(t *testing.T) {
 		{"other link", pair(20*ms, 40*ms), fidelity.Verdict{Verdict: "invalid", Reasons: []string{"the round trip w0–w1 took 40ms, planned 20ms (limit 30ms)"}}},
 		{"no delay", pair(20*ms, 2*ms), fidelity.Verdict{Verdict: "invalid", Reasons: []string{"the round trip w0–w1 took only 2ms, planned 20ms: the link is not as planned"}}},
 		{"no echo", pair(20*ms, 0), fidelity.Verdict{Verdict: "invalid", Reasons: []string{"the round trip w0–w1 was not measured: no echo came back"}}},
-		{"few drops", fidelity.Measurements{RouterPackets: 100000, UnplannedDrops: 3}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"full buffers dropped packets against the plan: 3, or 0.003 % of the packets (limit 0.1 %)"}}},
-		{"many drops", fidelity.Measurements{RouterPackets: 1000, UnplannedDrops: 30}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"full buffers dropped packets against the plan: 30, or 2.9 % of the packets (limit 0.1 %)"}}},
+		{"few drops", fidelity.Measurements{RouterPackets: 100000, UnplannedDrops: 3}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{"full buffers dropped packets against the plan: 3, or 0.003 % of the packets (invalid above 0.1 %)"}}},
+		{"many drops", fidelity.Measurements{RouterPackets: 1000, UnplannedDrops: 30}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"full buffers dropped packets against the plan: 30, or 2.9 % of the packets (invalid above 0.1 %)"}}},
 		{"jitter of both ways", fidelity.Measurements{Pairs: []fidelity.PairRTT{{From: "w0", To: "w1", Planned: 20 * ms, Jitter: 8 * ms, Measured: 14 * ms}}}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"the worst counts", fidelity.Measurements{RouterLatenessP99: 20 * ms, TimerLatenessP99: 6 * ms, CPUWait: 0.8}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{
 			"packets left the router late by 20ms in the 99th percentile (limit 10ms)",
@@ -39,9 +39,9 @@ func TestJudge(t *testing.T) {
 		}}},
 		{"a rare lateness in a long round", fidelity.Measurements{RoundTime: 800 * ms, Hops: 6, Steps: 2, RouterLatenessP99: 20 * ms, TimerLatenessP99: 20 * ms}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"a router that is always late", fidelity.Measurements{RoundTime: 800 * ms, Hops: 6, RouterLatenessP50: 30 * ms, RouterLatenessP99: 60 * ms}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{
-			"packets left the router late by 30ms (median) and 60ms (99th percentile), which may lengthen a round (delays in a row: 6) by 30 % (limit 20 %)"}}},
+			"packets left the router late by 30ms (median) and 60ms (99th percentile), which may lengthen a round with 6 delays in a row by 30 % (limit 20 %)"}}},
 		{"late timers", fidelity.Measurements{RoundTime: 200 * ms, Steps: 2, TimerLatenessP50: 2 * ms, TimerLatenessP99: 12 * ms}, fidelity.Verdict{Verdict: "suspect", Reasons: []string{
-			"timers of workers fired late by 2ms (median) and 12ms (99th percentile), which may lengthen a round (delays in a row: 2) by 8 % (limit 5 %)"}}},
+			"timers of workers fired late by 2ms (median) and 12ms (99th percentile), which may lengthen a round with 2 delays in a row by 8 % (limit 5 %)"}}},
 		{"starved", fidelity.Measurements{CPUWait: 1.1}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"threads of a worker waited for a CPU for 110 % of the time (limit 90 %)"}}},
 		{"others wait", fidelity.Measurements{CPUWait: 0.4, CPUPressure: 0.98}, fidelity.Verdict{Verdict: "valid", Reasons: []string{}}},
 		{"only the pressure is known", fidelity.Measurements{CPUPressure: 0.95}, fidelity.Verdict{Verdict: "invalid", Reasons: []string{"tasks waited for a CPU in 95 % of the time (limit 90 %)"}}},

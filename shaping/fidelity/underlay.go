@@ -47,7 +47,7 @@ func (v *Verdict) judgeUnderlay(u Underlay) {
 		if lost > dropShareInvalid {
 			level = Invalid
 		}
-		v.add(level, "the network from host %s to host %s lost datagrams against the plan: %d, or %.2g %% of the datagrams (limit %.2g %%)", u.From, u.To, u.Lost, 100*lost, 100*dropShareInvalid)
+		v.add(level, "the network from host %s to host %s lost datagrams against the plan: %d, or %.2g %% of the datagrams (invalid above %.2g %%)", u.From, u.To, u.Lost, 100*lost, 100*dropShareInvalid)
 	}
 	if u.ClockBound > clockSuspect {
 		v.add(Suspect, "the clock offset between hosts %s and %s is known only to within %v, so delays between these hosts may be off by that much (limit %v)", u.From, u.To, u.ClockBound.Round(time.Microsecond), clockSuspect)

@@ -41,7 +41,7 @@ func Build(plan *shaping.Plan, backend Backend, here func(node int) bool) (*Netw
 		return nil, err
 	}
 	if backend == BackendBridge && !plan.Plain() {
-		return nil, fmt.Errorf("building links: the backend %s cannot delay or lose packets, but the plan has paths that do; choose %s or %s", backend, BackendNetem, BackendUser)
+		return nil, fmt.Errorf("building links: the link backend %s cannot delay or lose packets, but the plan has paths that do; choose %s or %s", backend, BackendNetem, BackendUser)
 	}
 	hub, err := dial()
 	if err != nil {

@@ -26,7 +26,7 @@ func (n *Network) Change(plan *shaping.Plan) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.backend == BackendBridge {
-		return errors.New("changing links: the backend bridge cannot change links")
+		return errors.New("changing links: the link backend bridge cannot change them; choose another link backend")
 	}
 	if err := n.sameNodes(plan); err != nil {
 		return fmt.Errorf("changing links: %w", err)

@@ -121,7 +121,7 @@ func probeHTB(c *conn) error {
 func with(c *conn, name string, try func(index int) error) error {
 	link, err := c.LinkByName(name)
 	if err != nil {
-		return fmt.Errorf("needs a veth pair: %w", err)
+		return fmt.Errorf("it needs a veth pair: %w", err)
 	}
 	return try(link.Attrs().Index)
 }

@@ -138,10 +138,11 @@ func (a *remote) tooSlow() (host int, err error) {
 				continue
 			}
 			took := a.tunnel.OneWay(a.hosts[j])
-			if planned := time.Duration(p.Fastest()); p.Reorder > 0 || planned < took {
-				if p.Reorder > 0 {
-					planned = 0 // overtaking packets are due at once
-				}
+			if p.Reorder > 0 { // overtaking packets are due at once
+				return a.hosts[j], fmt.Errorf("the path %s→%s has a reorder share, so some of its packets are due at once, but the network between their hosts takes %v (half of the round trip, 99.9th percentile); remove reorder, or place both nodes on one host",
+					a.plan.Nodes[i].Name, a.plan.Nodes[j].Name, took.Round(time.Microsecond))
+			}
+			if planned := time.Duration(p.Fastest()); planned < took {
 				return a.hosts[j], fmt.Errorf("the path %s→%s has a planned delay of %v, but the network between their hosts takes %v (half of the round trip, 99.9th percentile); plan longer delays, or place both nodes on one host",
 					a.plan.Nodes[i].Name, a.plan.Nodes[j].Name, planned, took.Round(time.Microsecond))
 			}

@@ -298,7 +298,7 @@ func (c *clerk) valid(e *record.ProgramEvent) bool {
 func (c *clerk) invalid(e *record.ProgramEvent, field, why string) {
 	if which := e.Node + " " + e.Mark + " " + field; !c.wrong[which] {
 		c.wrong[which] = true
-		c.dispute("%s: the mark %s is ignored: its field %s is %s: %s", e.Node, e.Mark, field, shown(e.Fields[field]), why)
+		c.dispute("%s: the mark %s is ignored: its field %s is %s, but %s", e.Node, e.Mark, field, shown(e.Fields[field]), why)
 	}
 }
 
@@ -522,7 +522,7 @@ func (c *clerk) rounds() {
 	for _, round := range slices.Sorted(maps.Keys(c.commits)) {
 		if round != c.Rounds+1 || round > c.s.TargetOuterSteps {
 			by := slices.Min(slices.Collect(maps.Keys(c.commits[round])))
-			c.dispute("%s reports that round %d is complete, but the last complete round is %d, of %d", by.Node(), round, c.Rounds, c.s.TargetOuterSteps)
+			c.dispute("%s reports that round %d is complete, but the last complete round is %d of %d", by.Node(), round, c.Rounds, c.s.TargetOuterSteps)
 			return
 		}
 		last = c.complete(round, last)
@@ -681,13 +681,13 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 				steps, of := block[place*lanes+1]/share, math.Round(block[place*lanes+2]/share)
 				switch a, is := c.arrivals[key{round, id}]; {
 				case share < 0 || share > 1+exact:
-					c.dispute("round %d: the average of %s has %.3g times the work of %s, which is no share", round, by.Node(), share, id.Node())
+					c.dispute("round %d: the average of %s has %.3g times the work of %s, which is no possible share", round, by.Node(), share, id.Node())
 				case of != float64(round%roundsModulo):
 					c.dispute("round %d: the average of %s contains work of %s from round %g", round, by.Node(), id.Node(), of)
 				case !is:
 					c.dispute("round %d: the average of %s contains work of %s, but %[3]s has not reported its arrival", round, by.Node(), id.Node())
 				case math.Abs(steps-float64(a.steps)) > 0.5:
-					c.dispute("round %d: %s reports that it took its inner steps (%d), but its work in the average of %s has %.3g", round, id.Node(), a.steps, by.Node(), steps)
+					c.dispute("round %d: %s reports %s, but its work in the average of %s has %.3g", round, id.Node(), errs.Count(a.steps, "inner step"), by.Node(), steps)
 				}
 			}
 			if most > least*(1+exact)+exact {
@@ -704,10 +704,10 @@ func (c *clerk) shares(round int) map[policy.ID]float64 {
 			}
 		}
 		if slices.ContainsFunc(m.worlds, func(n int) bool { return n != len(group) }) {
-			c.dispute("round %d: the average of %s has the work of %s, but its parts are averages of %v workers", round, by.Node(), errs.Count(len(group), "worker"), m.worlds)
+			c.dispute("round %d: the average of %s has the work of %s, but its parts are averages of %s workers", round, by.Node(), errs.Count(len(group), "worker"), strings.Trim(strings.ReplaceAll(fmt.Sprint(m.worlds), " ", ", "), "[]"))
 		}
 		if a, is := c.arrivals[key{round, by}]; is && a.steps > 0 && !slices.Contains(group, by.Node()) && len(m.slices) > 0 {
-			c.dispute("round %d: %s reports that it took part (inner steps: %d), but its own average lacks its work", round, by.Node(), a.steps)
+			c.dispute("round %d: %s reports that it took part with %s, but its own average lacks its work", round, by.Node(), errs.Count(a.steps, "inner step"))
 		}
 		if text := strings.Join(group, " "); len(m.slices) > 0 && !slices.Contains(groups, text) {
 			groups = append(groups, text)

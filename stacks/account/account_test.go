@@ -155,11 +155,11 @@ func TestDisputes(t *testing.T) {
 		want string // among the disputes; empty: there are none
 	}{
 		"sound":         {func(s *story) { s.round(1000, 1, lanes(half(1), half(1), nobody)) }, ""},
-		"left out":      {func(s *story) { s.round(1000, 1, lanes([3]float64{1, 2, 1}, nobody, nobody)) }, "w1 reports that it took part (inner steps: 2), but its own average lacks its work"},
+		"left out":      {func(s *story) { s.round(1000, 1, lanes([3]float64{1, 2, 1}, nobody, nobody)) }, "w1 reports that it took part with 2 inner steps, but its own average lacks its work"},
 		"never came":    {func(s *story) { s.round(1000, 1, lanes(half(1), nobody, half(1))) }, "contains work of w2, but w2 has not reported its arrival"},
 		"another round": {func(s *story) { s.round(1000, 1, lanes(half(1), half(7), nobody)) }, "contains work of w1 from round 7"},
 		"counted twice": {func(s *story) { s.round(1000, 1, lanes([3]float64{2. / 3, 2, 1}, [3]float64{1. / 3, 2, 1}, nobody)) }, "has unequal shares, from 0.333 to 0.667"},
-		"other steps":   {func(s *story) { s.round(1000, 1, lanes(half(1), [3]float64{0.5, 1, 1}, nobody)) }, "w1 reports that it took its inner steps (2), but its work in the average of w0 has 1"},
+		"other steps":   {func(s *story) { s.round(1000, 1, lanes(half(1), [3]float64{0.5, 1, 1}, nobody)) }, "w1 reports 2 inner steps, but its work in the average of w0 has 1"},
 		"a part alone": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody)+","+lanes([3]float64{1, 2, 1}, nobody, nobody))
 		}, "parts of the average of w0 contain the work of different workers: one part that of w0 w1, another part that of w0"},
@@ -167,7 +167,7 @@ func TestDisputes(t *testing.T) {
 			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
 			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
 			s.mark(1030, "w0", "commit", `"round": 1, "worlds": [2, 1], "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
-		}, "the average of w0 has the work of 2 workers, but its parts are averages of [2 1] workers"},
+		}, "the average of w0 has the work of 2 workers, but its parts are averages of 2, 1 workers"},
 		"parts of all": {func(s *story) {
 			s.mark(1020, "w0", "arrive", `"round": 1, "steps": 2`)
 			s.mark(1020, "w1", "arrive", `"round": 1, "steps": 2`)
@@ -193,7 +193,7 @@ func TestDisputes(t *testing.T) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody))
 			s.round(1050, 2, lanes(half(2), half(2), nobody))
 			s.round(1100, 3, lanes(half(3), half(3), nobody))
-		}, "w0 reports that round 3 is complete, but the last complete round is 2, of 2"},
+		}, "w0 reports that round 3 is complete, but the last complete round is 2 of 2"},
 		"different ends": {func(s *story) {
 			s.round(1000, 1, lanes(half(1), half(1), nobody))
 			s.mark(1032, "w1", "commit", `"round": 1, "hash": "other", "lanes": [`+lanes(half(1), half(1), nobody)+`]`)
@@ -202,8 +202,8 @@ func TestDisputes(t *testing.T) {
 			s.add(1001, record.ProgramEvent{Type: record.ProgramInvalidMark, Node: "w1", Cause: "invalid mark"})
 		}, "w1: invalid mark"},
 		"marks of its own": {func(s *story) { s.mark(1001, "w1", "heartbeat", `"round": "x", "node": 7`) }, ""},
-		"another's mark":   {one("commit", `"node": "w0", "round": 1`), `w1: the mark commit is ignored: its field node is "w0": only the node itself may be named`},
-		"a round in words": {one("commit", `"round": "x"`), `w1: the mark commit is ignored: its field round is "x": a whole number from 1 to 3 is needed`},
+		"another's mark":   {one("commit", `"node": "w0", "round": 1`), `w1: the mark commit is ignored: its field node is "w0", but only the node itself may be named`},
+		"a round in words": {one("commit", `"round": "x"`), `w1: the mark commit is ignored: its field round is "x", but a whole number from 1 to 3 is needed`},
 		"no round":         {one("commit", `"lanes": [[1]]`), "its field round is null"},
 		"a round below 1":  {one("commit", `"round": -1`), "its field round is -1"},
 		"half a round":     {one("arrive", `"round": 1.5, "steps": 1`), "its field round is 1.5"},
@@ -230,7 +230,7 @@ func TestDisputes(t *testing.T) {
 		}, "round 1: the shares in the average of w0 add up to 0.5, not to 1"},
 		"a negative share": {func(s *story) {
 			s.round(1000, 1, lanes([3]float64{2, 2, 1}, [3]float64{-1, 2, 1}, nobody))
-		}, "round 1: the average of w0 has 2 times the work of w0, which is no share"},
+		}, "round 1: the average of w0 has 2 times the work of w0, which is no possible share"},
 		"huge lanes": {func(s *story) {
 			s.round(1000, 1, lanes([3]float64{1e100, 2, 1}, [3]float64{1e100, 1e90, 1e90}, nobody))
 		}, "has 1e+100 times the work of w0"},

@@ -129,7 +129,7 @@ func open(o options) (*campaign, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		err = record.Dir(o.out).WriteJSON(settingsFile, o.settings)
 	case err == nil && had != o.settings:
-		err = fmt.Errorf("the campaign in %s has other settings: %+v, not %+v; choose another folder", o.out, had, o.settings)
+		err = fmt.Errorf("the campaign in %s was begun with -time-scale %g and -tcp %q, not %g and %q; choose another folder", o.out, had.TimeScale, had.TCP, o.settings.TimeScale, o.settings.TCP)
 	}
 	if err != nil {
 		lock.Close()

@@ -141,7 +141,7 @@ func TestResumption(t *testing.T) {
 		t.Errorf("the table:\n%s", table)
 	}
 	o.settings.TCP = "bbr"
-	if _, err := f.call(o); err == nil || !strings.Contains(err.Error(), "other settings") {
+	if _, err := f.call(o); err == nil || !strings.Contains(err.Error(), "was begun with -time-scale") {
 		t.Errorf("other settings: %v", err)
 	}
 }
