@@ -267,7 +267,8 @@ type Summarizer struct {
 	rule     *policy.Grouping
 	hashes   []RegionHash // outcomes of the regions in the running round
 	planned  []planned
-	ended    bool // the run is over
+	due      map[happening][]int // places in planned of those that have not taken place, in order of time
+	ended    bool                // the run is over
 }
 
 // silence is the cause of a worker's silence, and its time.
@@ -282,6 +283,12 @@ type planned struct {
 	happened bool
 }
 
+// happening is the kind of event by which a planned happening takes place.
+type happening struct {
+	what Type
+	node string
+}
+
 // NewSummarizer returns a Summarizer without events.
 func NewSummarizer(s Setup) *Summarizer {
 	sum := &Summarizer{
@@ -289,12 +296,15 @@ func NewSummarizer(s Setup) *Summarizer {
 			Sidelined: []Membership{}, Evicted: []Membership{}, Rejoined: []Membership{}, Detected: []Detection{}, Rounds: []Round{},
 			Fidelity: fidelity.Verdict{Reasons: []string{}},
 		},
-		silenced: map[policy.ID]silence{}, joiners: map[policy.ID]bool{},
+		silenced: map[policy.ID]silence{}, joiners: map[policy.ID]bool{}, due: map[happening][]int{},
 		overlap: s.Overlap > 0, training: NewTraining(s.TokensPerStep), rule: s.Grouping,
 	}
 	sum.work = newAccounting(&s, &sum.run)
-	for _, p := range s.Planned {
+	for i, p := range s.Planned {
 		sum.planned = append(sum.planned, planned{Planned: p})
+		if p.Type != "" {
+			sum.due[happening{p.Type, p.Node}] = append(sum.due[happening{p.Type, p.Node}], i)
+		}
 	}
 	return sum
 }
@@ -555,13 +565,10 @@ func (s *Summarizer) Summary() Summary {
 
 // happens ticks off what was planned.
 func (s *Summarizer) happens(e *Event) {
-	for k := range s.planned {
-		if p := &s.planned[k]; p.At > e.T {
-			return
-		} else if p.Type == e.Type && p.Node == e.Node && !p.happened {
-			p.happened = true
-			return
-		}
+	next := s.due[happening{e.Type, e.Node}]
+	if len(next) > 0 && s.planned[next[0]].At <= e.T {
+		s.planned[next[0]].happened = true
+		s.due[happening{e.Type, e.Node}] = next[1:]
 	}
 }
 

@@ -720,12 +720,12 @@ class OuterOptimiser(_Fields):
     """Outer is the outer optimiser, and the part of the parameters that a round exchanges.
 
     rate: the learning rate of outer steps (default 0.7)
-    momentum: the Nesterov momentum of outer steps. DiLoCo's rate 0.7 and momentum 0.9 pay only
-        after a hundred rounds. For short runs, use 0.7 and 0.5 (default 0.9)
+    momentum: the Nesterov momentum of outer steps, below 1. DiLoCo's rate 0.7 and momentum 0.9
+        pay only after a hundred rounds. For short runs, use 0.7 and 0.5 (default 0.9)
     fragments: the number of parts into which the blocks of layers are dealt. Each round
         exchanges one part, in turn (default 1)
-    mix: the share of its local parameters that a worker keeps of a fragment when the fragment's
-        outer step arrives (default 0)
+    mix: when a fragment's outer step arrives, a worker keeps this share of the fragment's local
+        parameters (default 0)
     overlap: the number of inner steps of the next round that workers take during a reduction,
         at most `inner_steps` (default 0)
     correction: with `eager`, a worker that receives an outer step a round late also adds the
