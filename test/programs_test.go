@@ -96,7 +96,7 @@ func TestErrorsAsJSON(t *testing.T) {
 		"simulate - --policy baseline":                     "scenario stdin inner_steps 2",
 		"simulate homogeneous":                             "usage   2",
 		"compare homogeneous --world sim --policy a,b":     "scenario  policy 2",
-		"sweep homogeneous --set inner_steps=1 --seeds x":  "scenario  seeds 2",
+		"sweep homogeneous --set inner_steps=1 --seeds x":  "scenario  --seeds 2",
 		"simulate homogeneous --policy baseline --jsn":     "usage   2",
 		"simulate homogeneous --policy baseline --trace /": "error   1",
 	} {

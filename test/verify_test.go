@@ -92,7 +92,7 @@ func TestVerifyUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"verify": "name one scenario", "verify no_such": "nor such a scenario", "verify homogeneous --links x": "auto, netem, user or htb",
-		"net": "name one scenario", "net homogeneous ping": "write --", "net homogeneous --pcap w9 -- true": "no node", "net homogeneous --pcap-limit 0": "--pcap-limit",
+		"net": "name one scenario", "net homogeneous ping": `write "--"`, "net homogeneous --pcap w9 -- true": "no node", "net homogeneous --pcap-limit 0": "--pcap-limit",
 		"in": "name a node", "in w0": "name a node", "in w0 true": "needs a network of testbed net",
 	} {
 		r := testbed(t, strings.Fields(args)...)

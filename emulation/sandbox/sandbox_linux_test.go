@@ -404,7 +404,7 @@ func TestCheckNamesTheCause(t *testing.T) {
 		flags  uintptr
 		expect []string
 	}{
-		{[]string{"masked"}, unix.CLONE_NEWNS, []string{"mount proc on /proc: operation not permitted", "masked", "systempaths=unconfined"}},
+		{[]string{"masked"}, unix.CLONE_NEWNS, []string{"mounting proc on /proc: operation not permitted", "masked", "systempaths=unconfined"}},
 		{[]string{"limited"}, unix.CLONE_NEWUSER, []string{"no space left on device", "user.max_net_namespaces is 0"}},
 		{[]string{"limited", "outside"}, unix.CLONE_NEWUSER, []string{"user.max_net_namespaces allows no more", "outside this user namespace"}},
 	} {

@@ -94,7 +94,7 @@ func TestDisturbedRoundsAreLeftOut(t *testing.T) {
 		t.Errorf("left out %+v, want %+v", c.LeftOut, want)
 	}
 	r.Valid = map[int]bool{2: true}
-	if _, err := Fit([]*Run{r}); err == nil || !strings.Contains(err.Error(), "1: "+leftLinks+"; 5: "+leftInvalid) {
+	if _, err := Fit([]*Run{r}); err == nil || !strings.Contains(err.Error(), "1 because "+leftLinks+"; 5 because "+leftInvalid) {
 		t.Errorf("without a round that counts: %v", err)
 	}
 }

@@ -210,15 +210,15 @@ func TestDisputes(t *testing.T) {
 		"a huge round":     {one("step", `"round": 1e300, "step": 1`), "its field round is 1e+300"},
 		"huge steps":       {one("arrive", `"round": 1, "steps": 1e300`), "its field steps is 1e+300"},
 		"negative bytes":   {one("commit", `"round": 1, "tx": -1`), "w1: the tx of the mark commit is -1, which is no number of bytes"},
-		"long nonsense":    {one("commit", `"round": "`+strings.Repeat("x", 1000)+`"`), `its field round is "` + strings.Repeat("x", 39) + " …:"},
+		"long nonsense":    {one("commit", `"round": "`+strings.Repeat("x", 1000)+`"`), `its field round is "` + strings.Repeat("x", 39) + " …, but"},
 		"repeated marks": {func(s *story) {
 			for range 3 {
 				s.mark(1001, "w1", "step", `"round": 1, "step": 1, "duration_us": 1`)
 			}
 		}, "marks that repeat others in every field, at the same time: 2"},
 		"no epoch":        {one("agreed", `"round": 1, "members": ["w0"]`), "w1: the mark agreed is ignored: its field epoch is null"},
-		"no members":      {one("agreed", `"round": 1, "epoch": 9, "members": []`), "its field members is []: a list of nodes is needed"},
-		"a ghost":         {one("agreed", `"round": 1, "epoch": 9, "members": ["w0", "w7"]`), `its field members is ["w0","w7"]: all members must be workers of the scenario`},
+		"no members":      {one("agreed", `"round": 1, "epoch": 9, "members": []`), "its field members is [], but a list of nodes is needed"},
+		"a ghost":         {one("agreed", `"round": 1, "epoch": 9, "members": ["w0", "w7"]`), `its field members is ["w0","w7"], but all members must be workers of the scenario`},
 		"in the future":   {one("step", `"round": 1, "step": 1, "duration_us": 1e18`), "w1: the duration_us of the mark step is 1000000000000000000, which is no time within the life of the program"},
 		"back in time":    {one("fetch_end", `"round": 1, "duration_us": -5`), "w1: the duration_us of the mark fetch_end is -5"},
 		"a time in words": {one("fetch_end", `"round": 1, "duration_us": "long"`), "the duration_us of the mark fetch_end is \"long\""},
