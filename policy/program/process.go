@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"testbed/internal/errs"
 	"testbed/internal/lines"
 	"testbed/policy"
 )
@@ -167,13 +168,10 @@ func (q *process) launch() error {
 // plain is an error about the program's file without the file's path, which the
 // message already has.
 func plain(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
 	if e, ok := errors.AsType[*net.OpError](err); ok {
 		return e.Err
 	}
-	return err
+	return errs.Cause(err)
 }
 
 // live starts the process and waits for its end, on one thread: the process

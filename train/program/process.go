@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"testbed/internal/errs"
 	"testbed/train/program/wire"
 )
 
@@ -141,10 +141,7 @@ func plain(err error) error {
 	if e, ok := errors.AsType[*exec.Error](err); ok {
 		return e.Err
 	}
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
+	return errs.Cause(err)
 }
 
 // live starts the process and waits for its end. All of that is on one thread.
