@@ -3,7 +3,6 @@
 package test
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -140,14 +139,14 @@ func TestLaunchSignals(t *testing.T) {
 	before := look(t)
 	for name, c := range map[string]struct {
 		signal syscall.Signal
-		again  bool // it is sent until the launch has ended
+		again  bool // it is sent once more when the programs have heard it
 		script string
 		code   int
 		stdout string
 	}{
 		"heeded":   {syscall.SIGINT, false, "trap 'echo bye; exit 8' INT; echo up; sleep 60 & wait", 8, "bye"},
 		"to sleep": {syscall.SIGTERM, false, "echo up; exec sleep 60", 143, ""},
-		"ignored":  {syscall.SIGINT, true, "trap '' INT TERM; echo up; while :; do sleep 0.1; done", 137, ""},
+		"outlived": {syscall.SIGINT, true, "trap 'echo heard' INT; trap '' TERM; echo up; while :; do sleep 0.1; done", 137, ""},
 	} {
 		cmd := command(t, t.Context(), t.Name(), "launch", "homogeneous", "--", "sh", "-c", c.script)
 		out, err := cmd.StdoutPipe()
@@ -160,26 +159,19 @@ func TestLaunchSignals(t *testing.T) {
 		if _, err := io.ReadFull(out, make([]byte, 4*len("w0: up\n"))); err != nil {
 			t.Fatal(err)
 		}
-		signal := func() {
-			if err := cmd.Process.Signal(c.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				t.Error(err)
+		if err := cmd.Process.Signal(c.signal); err != nil {
+			t.Fatal(err)
+		}
+		if c.again {
+			// Signals of one kind are one until the first has arrived.
+			if _, err := io.ReadFull(out, make([]byte, 4*len("w0: heard\n"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Process.Signal(c.signal); err != nil {
+				t.Fatal(err)
 			}
 		}
-		signal()
-		ended := make(chan struct{})
-		go func() {
-			// Signals of one kind are one until the process runs.
-			for c.again {
-				select {
-				case <-ended:
-					return
-				case <-time.After(100 * time.Millisecond):
-					signal()
-				}
-			}
-		}()
 		rest, _ := io.ReadAll(out)
-		close(ended)
 		_ = cmd.Wait() // an exit code
 		if got := cmd.ProcessState.ExitCode(); got != c.code || c.stdout != "" && strings.Count(string(rest), c.stdout) != 4 {
 			t.Errorf("%s: exit code %d, want %d; %q", name, got, c.code, rest)
